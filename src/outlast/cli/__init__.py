@@ -1,0 +1,99 @@
+"""The command line. Only argparse is imported here, so that `--help` answers at once; jax comes with the work.
+
+Exit codes: 0 done, 2 bad input, 3 damaged or refused run, 130 interrupted after saving.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outlast import __version__
+
+DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
+STUDIES = ("calibration",)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one line."""
+
+    def error(self, message: str) -> None:
+        """Say what is wrong and leave with the code for bad input."""
+        self.exit(BAD_INPUT, f"outlast: {message}; see `{self.prog} --help`\n")
+
+
+def parser() -> Parser:
+    """Describe every command and flag."""
+    root = Parser(prog="outlast", description=__doc__.splitlines()[0] if __doc__ else "", allow_abbrev=False)
+    root.description = "Train agents that have to last, in runs that outlast the machine."
+    root.add_argument("--version", action="version", version=f"outlast {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    _train(commands.add_parser("train", help="start a run from a preset", allow_abbrev=False))
+    _resume(
+        commands.add_parser("resume", help="go on with a run, to the identical result", allow_abbrev=False)
+    )
+    evaluate = commands.add_parser("evaluate", help="measure what a run has learned", allow_abbrev=False)
+    evaluate.add_argument("run", type=Path, metavar="RUN")
+    evaluate.add_argument("--suite", required=True, metavar="NAME", help="which measurement, such as panel")
+    evaluate.add_argument(
+        "--games", type=int, default=1000, metavar="N", help="games a pairing (default 1000)"
+    )
+    evaluate.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    report = commands.add_parser("report", help="write curves, tables and a page", allow_abbrev=False)
+    report.add_argument("run", type=Path, nargs="+", metavar="RUN")
+    report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: RUN/report)")
+    report.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    verify = commands.add_parser("verify", help="check every checkpoint of a run", allow_abbrev=False)
+    verify.add_argument("run", type=Path, metavar="RUN")
+    verify.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    presets = commands.add_parser("presets", help="list the presets, or show one in full", allow_abbrev=False)
+    presets.add_argument("name", nargs="?", metavar="NAME")
+    study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
+    study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))
+    study.add_argument("--games", type=int, default=1000, metavar="N", help="games a cell (default 1000)")
+    study.add_argument("--out", type=Path, default=Path("docs/results"), metavar="DIR")
+    return root
+
+
+def _train(command: argparse.ArgumentParser) -> None:
+    command.add_argument("preset", metavar="PRESET", help="see `outlast presets`")
+    command.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/PRESET)")
+    command.add_argument("--seeds", type=int, default=1, metavar="N", help="train N seeds in one program")
+    command.add_argument("--seed", type=int, default=0, metavar="K", help="the first seed (default 0)")
+    command.add_argument("--steps", type=int, metavar="N", help="world steps per seed")
+    command.add_argument(
+        "--workers", type=int, default=1, metavar="W", help="spread the seeds over W processes"
+    )
+    command.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="change one field; may be repeated"
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def _resume(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", type=Path, metavar="RUN")
+    command.add_argument("--steps", type=int, metavar="N", help="new budget: world steps per seed, in all")
+    command.add_argument("--fresh", action="store_true", help="begin again when no checkpoint is left")
+    command.add_argument(
+        "--allow-different", action="store_true", help="go on with another identity; marks the run for ever"
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = parser().parse_args(arguments)
+    from outlast.cli import commands
+    from outlast.config import BadInput
+    from outlast.run.errors import RunProblem
+
+    try:
+        return getattr(commands, given.command)(given)
+    except BadInput as problem:
+        print(f"outlast: {problem}", file=sys.stderr)
+        return BAD_INPUT
+    except RunProblem as problem:
+        print(f"outlast: {problem}", file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:
+        return DONE

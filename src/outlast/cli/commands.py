@@ -1,0 +1,214 @@
+"""What each command does. Everything heavy is imported inside, after the settings that jax reads at import."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from outlast.cli import BAD_INPUT, DONE, INTERRUPTED, REFUSED
+from outlast.config import BadInput
+
+MAX_SEEDS, MAX_SEED = 4096, 2**32 - 1
+
+
+def prepare() -> None:
+    """Fix what jax reads once: the thread count, which decides bits, and where compiled programs are kept."""
+    os.environ.setdefault("NPROC", "1")
+    import jax
+
+    kept = os.environ.get("OUTLAST_CACHE", str(Path.home() / ".cache" / "outlast" / "xla"))
+    if kept:
+        jax.config.update("jax_compilation_cache_dir", kept)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def tell(line: str) -> None:
+    """Say something to the user without touching standard output."""
+    print(f"outlast: {line}", file=sys.stderr, flush=True)
+
+
+def within(name: str, value: int, low: int, high: int) -> int:
+    """Return a number of the command line if it is in range."""
+    if not low <= value <= high:
+        raise BadInput(f"{name} {value} is out of range (allowed: {low} to {high})")
+    return value
+
+
+def train(given: argparse.Namespace) -> int:
+    """Start a run."""
+    n_seeds = within("--seeds", given.seeds, 1, MAX_SEEDS)
+    first = within("--seed", given.seed, 0, MAX_SEED - n_seeds)
+    workers = within("--workers", given.workers, 1, n_seeds)
+    overrides = list(given.set) + ([f"run.steps={given.steps}"] if given.steps is not None else [])
+    from outlast.config import read_preset
+
+    read_preset(given.preset)
+    prepare()
+    from outlast import programs
+    from outlast.run import layout
+    from outlast.run.memory import check_memory
+
+    config = programs.from_preset(given.preset, overrides)
+    check_memory(programs.program_of(config), -(-n_seeds // workers), workers)
+    folder = given.out or _free_folder(given.preset)
+    layout.create(folder, config, list(range(first, first + n_seeds)), workers=workers)
+    return _go(folder, quiet=given.quiet, fresh=False, allow_different=False)
+
+
+def _free_folder(preset: str) -> Path:
+    names = [f"runs/{preset}"] + [f"runs/{preset}-{i}" for i in range(2, 10_000)]
+    return next(Path(name) for name in names if not Path(name).exists())
+
+
+def resume(given: argparse.Namespace) -> int:
+    """Go on with a run."""
+    from outlast.run import layout
+
+    parts = layout.groups(given.run)
+    if given.steps is not None:
+        within("--steps", given.steps, 1, 10**13)
+        prepare()
+        from outlast import programs
+        from outlast.config import override, validate
+
+        for folder in {given.run, *parts}:
+            config = _config(folder)
+            document = override(config.model_dump(mode="json"), "run.steps", given.steps, model=type(config))
+            layout.write_config(
+                folder,
+                validate(programs.config_model(document, source="--steps"), document, source="--steps"),
+            )
+    return _go(given.run, quiet=given.quiet, fresh=given.fresh, allow_different=given.allow_different)
+
+
+def _config(folder: Path) -> Any:
+    from outlast import programs
+    from outlast.run import layout
+
+    path = folder / layout.CONFIG
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read ({error})") from None
+    return programs.from_json(text, source=str(path))
+
+
+def _go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
+    from outlast.run import fleet, layout
+
+    parts = layout.groups(folder)
+    if len(parts) > 1:
+        flags = ["--fresh"] * fresh + ["--allow-different"] * allow_different
+        return fleet.train(parts, total_steps=_total_steps(parts), flags=flags, quiet=quiet)
+    prepare()
+    from outlast import programs
+    from outlast.run.loop import Options, train
+
+    config, seeds = _config(folder), layout.seeds_of(folder)
+    options = Options(tell=tell, quiet=quiet, fresh=fresh, allow_different=allow_different)
+    ended = train(folder, config, programs.program_of(config), seeds, options=options)
+    if ended.interrupted:
+        tell(f"interrupted and saved at {ended.steps:,} steps; go on with `outlast resume {folder}`")
+        return INTERRUPTED
+    tell(f"{folder}: finished, {ended.steps:,} steps a seed, {ended.steps_per_s:,.0f} steps/s")
+    return DONE
+
+
+def _total_steps(parts: list[Path]) -> list[int]:
+    from outlast.run import layout
+
+    return [
+        json.loads((p / layout.CONFIG).read_text())["run"]["steps"] * len(layout.seeds_of(p)) for p in parts
+    ]
+
+
+def evaluate(given: argparse.Namespace) -> int:
+    """Measure a run with one suite and keep the document beside the run."""
+    within("--games", given.games, 1, 1_000_000)
+    from outlast.run import layout
+
+    layout.groups(given.run)
+    prepare()
+    from outlast.cli.evaluation import evaluate_run
+
+    document = evaluate_run(given.run, _config(given.run), given.suite, given.games)
+    if given.json:
+        print(json.dumps(document, allow_nan=False))
+    else:
+        from outlast.cli.tables import show
+
+        show(document)
+    return DONE
+
+
+def report(given: argparse.Namespace) -> int:
+    """Write curves, tables and a page for one or more runs."""
+    from outlast.run import layout
+
+    for folder in given.run:
+        layout.groups(folder)
+    from outlast import report as reports
+
+    document = reports.report(given.run, given.out)
+    if given.json:
+        print(json.dumps(document, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        Console().print(reports.table(document))
+        for path in document["files"]:
+            print(path)
+    return DONE
+
+
+def verify(given: argparse.Namespace) -> int:
+    """Check every checkpoint and journal of a run; change nothing."""
+    from outlast.run import layout
+    from outlast.run.verify import verify_run
+
+    document = verify_run(layout.groups(given.run))
+    if given.json:
+        print(json.dumps(document, allow_nan=False))
+    else:
+        for group in document["groups"]:
+            for line in group["lines"]:
+                print(line)
+        print(f"state   {document['state_digest']}\njournal {document['journal_digest']}")
+    return DONE if document["intact"] else REFUSED
+
+
+def presets(given: argparse.Namespace) -> int:
+    """List the presets, or show one with every field it ends up with."""
+    from outlast.config import about_preset, preset_names, read_preset
+
+    if given.name is None:
+        for name in preset_names():
+            print(f"{name:14} {about_preset(name)}")
+        return DONE
+    read_preset(given.name)
+    prepare()
+    from outlast import programs
+    from outlast.cli.tables import show_preset
+
+    show_preset(given.name, programs.from_preset(given.name, []))
+    return DONE
+
+
+def study(given: argparse.Namespace) -> int:
+    """Regenerate one page of docs/results."""
+    within("--games", given.games, 1, 1_000_000)
+    prepare()
+    from outlast.evaluate import calibration
+    from outlast.run import disk
+
+    document = calibration.calibration(given.games)
+    given.out.mkdir(parents=True, exist_ok=True)
+    disk.write_atomic(given.out / "calibration.json", json.dumps(document, indent=1).encode() + b"\n")
+    disk.write_atomic(given.out / "calibration.md", calibration.markdown(document).encode())
+    print(given.out / "calibration.md")
+    return DONE
+
+
+__all__ = ["BAD_INPUT", "evaluate", "presets", "report", "resume", "study", "train", "verify"]

@@ -1,0 +1,67 @@
+"""Documents as tables for a terminal."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from outlast.config import Section
+
+
+def quantity(value: dict[str, Any]) -> str:
+    """Write a reported quantity as mean and interval."""
+    if value["mean"] is None:
+        return "-"
+    low, high = value["ci95"]
+    interval = f" [{low:.3f}, {high:.3f}]" if low is not None else ""
+    return f"{value['mean']:.3f}{interval}"
+
+
+def show(document: dict[str, Any]) -> None:
+    """Print an evaluation document."""
+    console = Console()
+    rates = document["capture_rate"]
+    table = Table(
+        title=f"{document['run']}: learned {document['learner']}, {document['games']} games a pairing"
+    )
+    for column in ("opponent", "capture rate", "sampled actions", "capture time (s)"):
+        table.add_column(column)
+    for name in rates:
+        table.add_row(
+            name,
+            quantity(rates[name]),
+            quantity(document["capture_rate_sampled"][name]),
+            quantity(document["capture_time_s"][name]),
+        )
+    console.print(table)
+    evaders = list(dict.fromkeys(row["evader"] for row in document["table"]))
+    scripted = Table(title="scripted pursuer (row) against scripted evader (column): capture rate")
+    scripted.add_column("")
+    for name in evaders:
+        scripted.add_column(name)
+    for pursuer in dict.fromkeys(row["pursuer"] for row in document["table"]):
+        cells = [f"{r['capture_rate']:.2f}" for r in document["table"] if r["pursuer"] == pursuer]
+        scripted.add_row(pursuer, *cells)
+    console.print(scripted)
+
+
+def show_preset(name: str, config: Section) -> None:
+    """Print every field of a preset with its value and meaning."""
+    table = Table(title=f"preset {name}")
+    for column in ("field", "value", "meaning"):
+        table.add_column(column)
+    for path, value, about in _described(config):
+        table.add_row(path, value, about)
+    Console().print(table)
+
+
+def _described(config: Section, prefix: str = "") -> list[tuple[str, str, str]]:
+    rows = []
+    for name, info in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, Section):
+            rows += _described(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", json.dumps(value), info.description or ""))
+    return rows

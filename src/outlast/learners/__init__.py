@@ -1,0 +1,1 @@
+"""The learners: pure functions over a named state."""

@@ -1,0 +1,283 @@
+"""Proximal policy optimisation: a learner's state, how it acts, and how it learns from a batch of rows."""
+
+import functools
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from pydantic import Field
+
+from outlast.config import Section
+from outlast.core import Metrics
+from outlast.learners.normalise import Moments, no_moments, normalised, updated
+from outlast.learners.returns import explained_variance
+from outlast.learners.shuffle import permutation
+from outlast.nets import ActorCritic, NetworkConfig, actor_critic
+
+LOG_2PI = 1.8378770664093453
+KL_SLACK = 1.5
+CHUNK = 1024
+ADAM = optax.scale_by_adam(eps=1e-5)
+
+
+class PpoConfig(Section):
+    """Hyperparameters of one learner."""
+
+    network: NetworkConfig = NetworkConfig()
+    distribution: Literal["clipped", "squashed"] = Field(
+        "clipped", description="a Gaussian clipped to the action bounds, or squashed by tanh"
+    )
+    log_std_initial: float = Field(
+        -0.5, ge=-5.0, le=2.0, description="log of the exploration noise at the start"
+    )
+    log_std_min: float = Field(-3.0, ge=-10.0, le=2.0, description="lower bound of the log noise")
+    speed_bias: float = Field(
+        1.0, ge=-1.0, le=1.0, description="initial mean of the speed action; +1 is full speed"
+    )
+    learning_rate: float = Field(1e-3, ge=1e-7, le=1.0, description="Adam's step size at the start")
+    learning_rate_final: float = Field(
+        1.0, ge=0.0, le=1.0, description="share of the step size left after learning_rate_decay_steps"
+    )
+    learning_rate_decay_steps: int = Field(
+        0, ge=0, le=10**12, description="world steps over which the step size falls linearly; 0 keeps it"
+    )
+    discount: float = Field(0.99, ge=0.0, le=1.0, description="discount per step")
+    trace: float = Field(0.95, ge=0.0, le=1.0, description="lambda of the advantage estimate")
+    clip: float = Field(0.2, ge=0.01, le=10.0, description="clip range of the probability ratio")
+    value_clip: float = Field(0.0, ge=0.0, le=1e6, description="clip range of value updates; 0 for none")
+    value_weight: float = Field(0.5, ge=0.0, le=100.0, description="weight of the value loss")
+    entropy_weight: float = Field(0.003, ge=0.0, le=10.0, description="weight of the entropy bonus")
+    max_gradient_norm: float = Field(
+        0.5, ge=1e-4, le=1e6, description="global gradient norm is clipped to this"
+    )
+    epochs: int = Field(2, ge=1, le=100, description="passes over each batch")
+    minibatches: int = Field(4, ge=1, le=4096, description="updates per pass")
+    normalise_advantages: bool = Field(True, description="standardise advantages in each minibatch")
+    normalise_observations: bool = Field(False, description="standardise observations by running moments")
+    target_kl: float = Field(
+        0.0, ge=0.0, le=10.0, description="stop an update when the KL passes 1.5x; 0 never"
+    )
+
+    def model_post_init(self, context: object) -> None:
+        """Refuse settings that would do nothing."""
+        if (self.learning_rate_decay_steps == 0) != (self.learning_rate_final == 1.0):
+            raise ValueError(
+                "learning_rate_final and learning_rate_decay_steps belong together: set both, or neither"
+            )
+
+
+class PpoState(eqx.Module):
+    """Everything that one learner changes."""
+
+    network: ActorCritic
+    optimiser: optax.OptState
+    moments: Moments
+    updates: Int[Array, ""]
+
+
+Carry = tuple[ActorCritic, optax.OptState, Bool[Array, ""]]
+
+
+class Batch(eqx.Module):
+    """Samples to learn from, one per column; N is time times worlds."""
+
+    observations: Float[Array, "D N"]
+    actions: Float[Array, "A N"]
+    log_probabilities: Float[Array, " N"]
+    values: Float[Array, " N"]
+    advantages: Float[Array, " N"]
+    returns: Float[Array, " N"]
+
+
+class Choice(eqx.Module):
+    """What a policy decided for each column; `raw` is the sample before clipping or squashing."""
+
+    raw: Float[Array, "A B"]
+    action: Float[Array, "A B"]
+    log_probability: Float[Array, " B"]
+    value: Float[Array, " B"]
+
+
+def new_learner(key: Key[Array, ""], n_observations: int, n_actions: int, config: PpoConfig) -> PpoState:
+    """Return an untrained learner; with two or more actions the first is the speed."""
+    bias = (config.speed_bias,) + (0.0,) * (n_actions - 1) if n_actions > 1 else (0.0,) * n_actions
+    network = actor_critic(
+        key, n_observations, config.network, log_std=config.log_std_initial, mean_bias=bias
+    )
+    moments = no_moments(n_observations if config.normalise_observations else 0)
+    return PpoState(network, ADAM.init(network), moments, jnp.int32(0))
+
+
+def inputs(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, "D B"]:
+    """Return observations as the network takes them."""
+    return normalised(observations, state.moments) if config.normalise_observations else observations
+
+
+def bounded(raw: Float[Array, "A B"], config: PpoConfig) -> Float[Array, "A B"]:
+    """Map raw samples into the action bounds [-1, 1]."""
+    return jnp.tanh(raw) if config.distribution == "squashed" else jnp.clip(raw, -1.0, 1.0)
+
+
+def log_std(network: ActorCritic, config: PpoConfig) -> Float[Array, "A 1"]:
+    """Return the log of the exploration noise as a column."""
+    return jnp.maximum(network.log_std, config.log_std_min)[:, None]
+
+
+def choose(
+    state: PpoState, observations: Float[Array, "D B"], noise: Float[Array, "A B"], config: PpoConfig
+) -> Choice:
+    """Sample actions with given standard normal noise."""
+    mean, value = state.network(inputs(state, observations, config))
+    scale = log_std(state.network, config)
+    raw = mean + jnp.exp(scale) * noise
+    log_probability = -jnp.sum(0.5 * noise**2 + scale + 0.5 * LOG_2PI, axis=0)
+    return Choice(raw, bounded(raw, config), log_probability, value)
+
+
+def greedy(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, "A B"]:
+    """Return the mean action of each column."""
+    return bounded(state.network.act(inputs(state, observations, config)), config)
+
+
+def values(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, " B"]:
+    """Return the value of each column."""
+    return state.network(inputs(state, observations, config))[1]
+
+
+def step_size(config: PpoConfig, steps_done: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the learning rate after a number of world steps."""
+    if config.learning_rate_decay_steps == 0:
+        return jnp.float32(config.learning_rate)
+    share = jnp.clip(steps_done / config.learning_rate_decay_steps, 0.0, 1.0)
+    return config.learning_rate * (1.0 - share * (1.0 - config.learning_rate_final))
+
+
+def learn(
+    state: PpoState, batch: Batch, key: Key[Array, ""], *, config: PpoConfig, rate: Float[Array, ""]
+) -> tuple[PpoState, Metrics]:
+    """Improve a learner on one batch: `epochs` passes of `minibatches` clipped updates.
+
+    A gradient that is not finite changes nothing and is counted, for the guard of the run to see.
+    """
+    if config.normalise_observations:
+        moments = updated(state.moments, batch.observations)
+        batch = eqx.tree_at(lambda b: b.observations, batch, inputs(state, batch.observations, config))
+        state = eqx.tree_at(lambda s: s.moments, state, moments)
+    rows = _packed(batch)
+    n = rows.shape[0] // config.minibatches
+    orders = [permutation(jax.random.fold_in(key, epoch), rows.shape[0]) for epoch in range(config.epochs)]
+    picks = jnp.stack(orders).reshape(config.epochs * config.minibatches, n)
+
+    def update(carry: Carry, pick: Int[Array, " n"]) -> tuple[Carry, Metrics]:
+        return _update(carry, _unpacked(rows[pick], like=batch), config=config, rate=rate)
+
+    carry = (state.network, state.optimiser, jnp.bool_(False))
+    (network, optimiser, stopped), measures = jax.lax.scan(update, carry, picks)
+    applied = measures.pop("applied")
+    done = jnp.maximum(jnp.sum(applied), 1.0)
+    metrics = {name: jnp.sum(value * applied) / done for name, value in measures.items()}
+    metrics |= {
+        "nonfinite": jnp.sum(measures["nonfinite"]),
+        "stopped_early": stopped.astype(jnp.float32),
+        "explained_variance": explained_variance(batch.values, batch.returns),
+        "learning_rate": rate,
+        "noise": jnp.mean(jnp.exp(log_std(network, config))),
+    }
+    count = state.updates + jnp.sum(applied).astype(jnp.int32)
+    return PpoState(network, optimiser, state.moments, count), metrics
+
+
+def _packed(batch: Batch) -> Float[Array, "N C"]:
+    """Pack a batch into rows, so that a minibatch is one gather."""
+    scalars = (batch.log_probabilities, batch.values, batch.advantages, batch.returns)
+    return jnp.concatenate([batch.observations, batch.actions, jnp.stack(scalars)]).T
+
+
+def _unpacked(rows: Float[Array, "M C"], *, like: Batch) -> Batch:
+    n_observations, n_actions = like.observations.shape[0], like.actions.shape[0]
+    observations, actions, scalars = jnp.split(rows.T, (n_observations, n_observations + n_actions))
+    return Batch(observations, actions, *scalars)
+
+
+def _update(
+    carry: Carry, batch: Batch, *, config: PpoConfig, rate: Float[Array, ""]
+) -> tuple[Carry, Metrics]:
+    """Take one gradient step, or none once the KL stop has fired."""
+
+    def step(carry: Carry) -> tuple[Carry, Metrics]:
+        network, optimiser, stopped = carry
+        gradient, measures = _gradient(network, batch, config)
+        norm = optax.global_norm(gradient)
+        finite = jnp.isfinite(norm)
+        shrink = jnp.minimum(1.0, config.max_gradient_norm / jnp.maximum(norm, 1e-12))
+        direction, moved = ADAM.update(jax.tree.map(lambda g: g * shrink, gradient), optimiser)
+        stepped = jax.tree.map(lambda p, d: p - rate * d, network, direction)
+        network = _where(finite, stepped, network)
+        optimiser = _where(finite, moved, optimiser)
+        if config.target_kl > 0:
+            stopped = stopped | (measures["kl"] > KL_SLACK * config.target_kl)
+        nonfinite = (~finite).astype(jnp.float32)
+        measures |= {"gradient_norm": norm, "nonfinite": nonfinite, "applied": jnp.float32(1)}
+        return (network, optimiser, stopped), measures
+
+    if config.target_kl == 0:
+        return step(carry)
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(step, carry)[1])
+    return jax.lax.cond(carry[2], lambda c: (c, nothing), step, carry)
+
+
+def _where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _gradient(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[ActorCritic, Metrics]:
+    """Return the mean gradient of the loss and its measures, accumulated over chunks that fit the cache."""
+    if config.normalise_advantages:
+        centred = batch.advantages - jnp.mean(batch.advantages)
+        scaled = centred / (jnp.std(batch.advantages) + 1e-8)
+        batch = eqx.tree_at(lambda b: b.advantages, batch, scaled)
+    n = batch.values.shape[0]
+    n_chunks = n // CHUNK if n % CHUNK == 0 else 1
+    differentiate = jax.grad(functools.partial(loss, config=config), has_aux=True)
+    if n_chunks == 1:
+        return differentiate(network, batch)
+
+    def add(total: tuple[ActorCritic, Metrics], chunk: Int[Array, ""]) -> tuple[tuple, None]:
+        part = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, chunk * CHUNK, CHUNK, axis=-1), batch
+        )
+        return jax.tree.map(jnp.add, total, differentiate(network, part)), None
+
+    shapes = jax.eval_shape(differentiate, network, batch)
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    total, _ = jax.lax.scan(add, nothing, jnp.arange(n_chunks))
+    return jax.tree.map(lambda leaf: leaf / n_chunks, total)
+
+
+def loss(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[Float[Array, ""], Metrics]:
+    """Return the clipped surrogate plus value loss minus entropy bonus, and what to watch."""
+    mean, value = network(batch.observations)
+    scale = log_std(network, config)
+    z = (batch.actions - mean) * jnp.exp(-scale)
+    log_ratio = -jnp.sum(0.5 * z**2 + scale + 0.5 * LOG_2PI, axis=0) - batch.log_probabilities
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantages, clipped * batch.advantages))
+    errors = (value - batch.returns) ** 2
+    if config.value_clip > 0:
+        near = batch.values + jnp.clip(value - batch.values, -config.value_clip, config.value_clip)
+        errors = jnp.maximum(errors, (near - batch.returns) ** 2)
+    value_loss = jnp.mean(errors)
+    entropy = jnp.sum(scale + 0.5 * (1 + LOG_2PI))
+    total = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+    measures = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "kl": jnp.mean(ratio - 1 - log_ratio),
+        "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip),
+    }
+    return total, measures

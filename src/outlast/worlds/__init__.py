@@ -1,0 +1,1 @@
+"""The worlds: one instance each, pure, without a batch axis."""
