@@ -22,7 +22,7 @@ def evaluate_run(folder: Path, config: Section, suite: str, games: int) -> dict[
         raise BadInput(f"--suite {suite}: unknown for {config.program} (allowed: {', '.join(suites)})")
     program = program_of(config)
     policies, iteration, seeds = newest_policies(folder, program)
-    document = suites[suite](program, jax.vmap(program.player_state)(policies), games)
+    document = suites[suite](program, jax.vmap(program.players)(policies), games)
     document |= {"run": str(folder), "iteration": iteration, "seeds": seeds}
     kept = folder / "evaluations"
     with disk.writing(f"{kept}"):

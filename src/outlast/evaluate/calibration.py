@@ -3,12 +3,9 @@
 from typing import Any
 
 import jax
-import numpy as np
 
-from outlast.evaluate.match import play, scripted_player, starts
-from outlast.evaluate.panel import cell
-from outlast.keys import Purpose, address
-from outlast.worlds.arena import Arena, ArenaConfig, LevelConfig, Role, level_of, scripted
+from outlast.selfplay.match import starts
+from outlast.worlds.arena import Arena, ArenaConfig, LevelConfig, level_of
 
 
 def _game(size_m: float, ratio: float, **more: Any) -> ArenaConfig:
@@ -49,16 +46,9 @@ def calibration(games: int) -> dict[str, Any]:
     for name, config in GAMES.items():
         world = Arena(config)
         first = jax.jit(lambda world=world: starts(world, level_of(world.config.level), games))()
+        table = scripted_table(world, first)
         for pursuer, evader in PAIRS:
-            players = (
-                scripted_player(scripted.PURSUERS[pursuer], Role.PURSUER, world),
-                scripted_player(scripted.EVADERS[evader], Role.EVADER, world),
-            )
-            key = address(0, 0, Purpose.EVALUATE)
-            played = jax.jit(lambda first, p=players, k=key, w=world: play(w, first, *p, k))(first)
-            rows.append(
-                {"game": name} | cell(np.asarray(played.captured), np.asarray(played.steps), pursuer, evader)
-            )
+            rows += [{"game": name} | r for r in table if (r["pursuer"], r["evader"]) == (pursuer, evader)]
     return {"study": "calibration", "games": games, "rows": rows}
 
 
@@ -67,8 +57,8 @@ def markdown(document: dict[str, Any]) -> str:
     lines = [
         "# Balance of the game under scripted play",
         "",
-        f"Capture rate with its Wilson 95 % interval and mean episode length, {document['games']} games a cell, both at",
-        "full speed, 600 steps, capture at 0.5 m. Made by `outlast study calibration`.",
+        f"Capture rate with its Wilson 95 % interval and mean episode length, {document['games']} games a cell, both",
+        "at full speed, 600 steps, capture at 0.5 m. Made by `outlast study calibration`.",
         "",
         "| game | " + " | ".join(f"{p} v {e}" for p, e in PAIRS) + " |",
         "|---|" + "---|" * len(PAIRS),

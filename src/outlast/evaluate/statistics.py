@@ -3,6 +3,7 @@
 Every reported quantity of the project is made by `summary`. Only numpy, so that reports start fast.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ NORMAL_QUANTILE = 1.959963984540054
 INFINITE = (-math.inf, math.inf)
 
 
+@functools.cache
 def t_quantile(confidence: float, degrees: int) -> float:
     """Return the t for which |T| < t with the given probability.
 
@@ -99,22 +101,24 @@ def interquartile_mean(scores: np.ndarray) -> float:
     return float(_trimmed(np.asarray(scores, dtype=float).reshape(1, -1))[0])
 
 
-def bootstrap_iqm(scores: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> dict[str, Any]:
+def bootstrap_iqm(
+    scores: np.ndarray | Sequence[Sequence[float]], *, resamples: int = 10_000, seed: int = 0
+) -> dict[str, Any]:
     """Return the interquartile mean of scores [seeds, tasks] with its 95 % percentile bootstrap interval.
 
     Stratified: each task draws its own seeds with replacement (Agarwal et al. 2021), because seeds are the
     replicates and tasks are fixed. The draws have a fixed seed: equal scores give an equal interval.
     """
-    scores = np.asarray(scores, dtype=float)
-    if scores.ndim != 2 or scores.size == 0 or not np.isfinite(scores).all():
-        raise ValueError(f"scores must be a finite [seeds, tasks] table, not of shape {scores.shape}")
-    n_seeds, n_tasks = scores.shape
+    table = np.asarray(scores, dtype=float)
+    if table.ndim != 2 or table.size == 0 or not np.isfinite(scores).all():
+        raise ValueError(f"scores must be a finite [seeds, tasks] table, not of shape {table.shape}")
+    n_seeds, n_tasks = table.shape
     ends = [None, None]
     if n_seeds > 1:
         draws = np.random.default_rng(seed).integers(n_seeds, size=(resamples, n_seeds, n_tasks))
-        samples = _trimmed(scores[draws, np.arange(n_tasks)].reshape(resamples, -1))
+        samples = _trimmed(table[draws, np.arange(n_tasks)].reshape(resamples, -1))
         ends = [float(end) for end in np.percentile(samples, [2.5, 97.5])]
-    return {"iqm": interquartile_mean(scores), "ci95": ends}
+    return {"iqm": interquartile_mean(table), "ci95": ends}
 
 
 def _trimmed(rows: np.ndarray) -> np.ndarray:

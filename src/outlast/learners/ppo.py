@@ -1,6 +1,7 @@
 """Proximal policy optimisation: a learner's state, how it acts, and how it learns from a batch of rows."""
 
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from outlast.nets import ActorCritic, NetworkConfig, actor_critic
 
 LOG_2PI = 1.8378770664093453
 KL_SLACK = 1.5
-CHUNK = 1024
+CHUNK, LEAST_CHUNK = 1024, 128
 ADAM = optax.scale_by_adam(eps=1e-5)
 
 
@@ -44,7 +45,7 @@ class PpoConfig(Section):
     learning_rate_decay_steps: int = Field(
         0, ge=0, le=10**12, description="world steps over which the step size falls linearly; 0 keeps it"
     )
-    discount: float = Field(0.99, ge=0.0, le=1.0, description="discount per step")
+    discount: float = Field(0.995, ge=0.0, le=1.0, description="discount per step")
     trace: float = Field(0.95, ge=0.0, le=1.0, description="lambda of the advantage estimate")
     clip: float = Field(0.2, ge=0.01, le=10.0, description="clip range of the probability ratio")
     value_clip: float = Field(0.0, ge=0.0, le=1e6, description="clip range of value updates; 0 for none")
@@ -78,6 +79,7 @@ class PpoState(eqx.Module):
     updates: Int[Array, ""]
 
 
+Penalty = Callable[[ActorCritic], Float[Array, ""]]
 Carry = tuple[ActorCritic, optax.OptState, Bool[Array, ""]]
 
 
@@ -156,10 +158,17 @@ def step_size(config: PpoConfig, steps_done: Float[Array, ""]) -> Float[Array, "
 
 
 def learn(
-    state: PpoState, batch: Batch, key: Key[Array, ""], *, config: PpoConfig, rate: Float[Array, ""]
+    state: PpoState,
+    batch: Batch,
+    key: Key[Array, ""],
+    *,
+    config: PpoConfig,
+    rate: Float[Array, ""],
+    penalty: Penalty | None = None,
 ) -> tuple[PpoState, Metrics]:
     """Improve a learner on one batch: `epochs` passes of `minibatches` clipped updates.
 
+    `penalty` is added to the loss of every update; it sees the network only.
     A gradient that is not finite changes nothing and is counted, for the guard of the run to see.
     """
     if config.normalise_observations:
@@ -172,7 +181,7 @@ def learn(
     picks = jnp.stack(orders).reshape(config.epochs * config.minibatches, n)
 
     def update(carry: Carry, pick: Int[Array, " n"]) -> tuple[Carry, Metrics]:
-        return _update(carry, _unpacked(rows[pick], like=batch), config=config, rate=rate)
+        return _update(carry, _unpacked(rows[pick], like=batch), config=config, rate=rate, penalty=penalty)
 
     carry = (state.network, state.optimiser, jnp.bool_(False))
     (network, optimiser, stopped), measures = jax.lax.scan(update, carry, picks)
@@ -203,13 +212,16 @@ def _unpacked(rows: Float[Array, "M C"], *, like: Batch) -> Batch:
 
 
 def _update(
-    carry: Carry, batch: Batch, *, config: PpoConfig, rate: Float[Array, ""]
+    carry: Carry, batch: Batch, *, config: PpoConfig, rate: Float[Array, ""], penalty: Penalty | None
 ) -> tuple[Carry, Metrics]:
     """Take one gradient step, or none once the KL stop has fired."""
 
     def step(carry: Carry) -> tuple[Carry, Metrics]:
         network, optimiser, stopped = carry
         gradient, measures = _gradient(network, batch, config)
+        if penalty is not None:
+            measures["penalty"], pull = jax.value_and_grad(penalty)(network)
+            gradient = jax.tree.map(jnp.add, gradient, pull)
         norm = optax.global_norm(gradient)
         finite = jnp.isfinite(norm)
         shrink = jnp.minimum(1.0, config.max_gradient_norm / jnp.maximum(norm, 1e-12))
@@ -240,14 +252,15 @@ def _gradient(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[Ac
         scaled = centred / (jnp.std(batch.advantages) + 1e-8)
         batch = eqx.tree_at(lambda b: b.advantages, batch, scaled)
     n = batch.values.shape[0]
-    n_chunks = n // CHUNK if n % CHUNK == 0 else 1
+    n_chunks = next((c for c in range(-(-n // CHUNK), n // LEAST_CHUNK + 1) if n % c == 0), 1)
+    width = n // n_chunks
     differentiate = jax.grad(functools.partial(loss, config=config), has_aux=True)
     if n_chunks == 1:
         return differentiate(network, batch)
 
     def add(total: tuple[ActorCritic, Metrics], chunk: Int[Array, ""]) -> tuple[tuple, None]:
         part = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, chunk * CHUNK, CHUNK, axis=-1), batch
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, chunk * width, width, axis=-1), batch
         )
         return jax.tree.map(jnp.add, total, differentiate(network, part)), None
 

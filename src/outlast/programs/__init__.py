@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.config import BadInput, Section, override, parse_override, read_preset, validate
-from outlast.programs.duel import Duel, DuelConfig
+from outlast.programs.duel import Duel
+from outlast.programs.duel_config import DuelConfig
 
 PROGRAMS: dict[str, tuple[type[Section], type]] = {"duel": (DuelConfig, Duel)}
 

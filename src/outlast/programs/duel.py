@@ -1,87 +1,42 @@
-"""The arena's training program: `iterate` plays every game for a few steps, then lets the learner learn.
+"""The arena's training program. `iterate` plays every game for a few steps, then lets the learners learn.
 
-One role learns against a weighted mixture of scripted opponents, drawn when an episode starts and kept to its
-end. Everything that changes is in `DuelState`; randomness is addressed by (seed, iteration, purpose).
+Either one role learns against scripted opponents, or both learn from the same games against each other and
+against their past. Everything that changes is in `DuelState`; randomness is addressed by (seed, iteration, purpose).
 """
 
 import dataclasses
-from typing import Literal, Self
+import functools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
-from pydantic import Field, model_validator
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from outlast.config import RunSection, Section
 from outlast.core import Metrics
 from outlast.keys import Purpose, address
-from outlast.learners import ppo
-from outlast.learners.ppo import Batch, PpoConfig, PpoState
+from outlast.learners import ewc, ppo, rnd
+from outlast.learners.ppo import Batch, PpoState
 from outlast.learners.returns import advantages
-from outlast.worlds.arena import Arena, ArenaConfig, ArenaState, Commands, Outcome, Role, level_of, scripted
-
-
-class CollectConfig(Section):
-    """How many games are played at once, and for how many steps between updates."""
-
-    worlds: int = Field(256, ge=1, le=65_536, description="games played in parallel, per seed")
-    horizon: int = Field(64, ge=1, le=8192, description="steps of each game between updates")
-
-
-class DuelConfig(Section):
-    """One role of the arena learns against scripted opponents."""
-
-    program: Literal["duel"] = "duel"
-    learner: Literal["pursuer", "evader"] = Field("pursuer", description="which role learns")
-    opponents: dict[str, float] = Field(
-        {"flee_away": 1.0}, description="weights of the scripted opponents, drawn at each episode's start"
-    )
-    arena: ArenaConfig = ArenaConfig()
-    collect: CollectConfig = CollectConfig()
-    ppo: PpoConfig = PpoConfig()
-    run: RunSection = RunSection()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        known = scripted.panel(self.role.other)
-        for name, weight in self.opponents.items():
-            if name not in known:
-                raise ValueError(
-                    f"opponents.{name}: no such opponent of a {self.learner} (allowed: {', '.join(known)})"
-                )
-            if not 0.0 <= weight <= 1e6:
-                raise ValueError(f"opponents.{name} = {weight} is out of range (allowed: 0 to 1000000)")
-        if not sum(self.opponents.values()) > 0:
-            raise ValueError("opponents: at least one weight must be above 0")
-        rows = self.collect.worlds * self.collect.horizon
-        if rows % self.ppo.minibatches:
-            raise ValueError(
-                f"ppo.minibatches = {self.ppo.minibatches} does not divide "
-                f"collect.worlds x collect.horizon = {rows}"
-            )
-        return self
-
-    @property
-    def role(self) -> Role:
-        """Return the role that learns."""
-        return Role[self.learner.upper()]
-
-    @property
-    def active_opponents(self) -> dict[str, float]:
-        """Return the opponents with a weight, and their shares."""
-        total = sum(self.opponents.values())
-        return {name: weight / total for name, weight in self.opponents.items() if weight > 0}
-
-
-class Games(eqx.Module):
-    """Games in progress; the world axis is last."""
-
-    arena: ArenaState
-    opponent: Int[Array, " B"]
-    episode_return: Float[Array, " B"]
-    start_distance_m: Float[Array, " B"]
+from outlast.learners.shuffle import permutation
+from outlast.programs import contest as contests
+from outlast.programs.contest import Contest
+from outlast.programs.duel_config import DuelConfig
+from outlast.programs.play import (
+    NOT_SCRIPTED,
+    Cast,
+    Games,
+    Played,
+    Side,
+    collect,
+    fresh_games,
+    name_of,
+    needs_draws,
+    reset_pool,
+)
+from outlast.selfplay import schedule as schedules
+from outlast.worlds.arena import Arena, Outcome, Role, level_of
+from outlast.worlds.arena.scripted import N_DRAWS
 
 
 class DuelState(eqx.Module):
@@ -89,26 +44,9 @@ class DuelState(eqx.Module):
 
     seed: Int[Array, ""]
     iteration: Int[Array, ""]
-    learner: PpoState
+    learners: dict[str, PpoState]
     games: Games
-
-
-class Played(eqx.Module):
-    """One step of every game, as it was seen before the step and as it ended."""
-
-    observation: Float[Array, "D B"]
-    raw: Float[Array, "A B"]
-    log_probability: Float[Array, " B"]
-    value: Float[Array, " B"]
-    reward: Float[Array, " B"]
-    terminated: Bool[Array, " B"]
-    truncated: Bool[Array, " B"]
-    final_value: Float[Array, " B"]
-    outcome: Int[Array, " B"]
-    opponent: Int[Array, " B"]
-    episode_steps: Int[Array, " B"]
-    episode_return: Float[Array, " B"]
-    start_distance_m: Float[Array, " B"]
+    contest: Contest | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,146 +68,192 @@ class Duel:
     def init(self, seed: Int[Array, ""]) -> DuelState:
         """Return the state before the first iteration."""
         world, config = self.world, self.config
-        learner = ppo.new_learner(
-            address(seed, 0, Purpose.NETWORKS), world.observation_size, world.action_size, config.ppo
-        )
-        games = self.fresh_games(address(seed, 0, Purpose.WORLDS), config.collect.worlds)
-        return DuelState(jnp.asarray(seed, jnp.uint32), jnp.int32(0), learner, games)
-
-    def fresh_games(self, key: Key[Array, ""], n: int) -> Games:
-        """Draw first states and opponents of `n` games."""
-        world, level = self.world, level_of(self.config.arena.level)
-        world_key, opponent_key = jax.random.split(key)
-        arena = jax.vmap(lambda k: world.reset(k, level), out_axes=-1)(jax.random.split(world_key, n))
-        shares = np.cumsum(list(self.config.active_opponents.values()))[:-1].astype(np.float32)
-        draws = jax.random.uniform(opponent_key, (n, 1))
-        opponent = jnp.sum(draws >= shares, axis=-1).astype(jnp.int32)
-        return Games(arena, opponent, jnp.zeros(n), arena.distance_m)
+        key = address(seed, 0, Purpose.NETWORKS)
+        learners = {
+            name_of(role): ppo.new_learner(
+                jax.random.fold_in(key, int(role)), world.observation_size, world.action_size, config.ppo
+            )
+            for role in config.roles
+        }
+        contest = None
+        level = before = level_of(config.arena.level)
+        if config.learner == "both":
+            contest = contests.first_contest(config, world, learners, seed)
+            level, before = contests.levels(contest, config)
+        games_key = address(seed, 0, Purpose.WORLDS)
+        games = fresh_games(config, world, level, before, games_key, config.collect.worlds)
+        return DuelState(jnp.asarray(seed, jnp.uint32), jnp.int32(0), learners, games, contest)
 
     def iterate(self, state: DuelState) -> tuple[DuelState, Metrics]:
         """Play `horizon` steps of every game and learn from them once."""
-        games, played, last_value = self.play(state)
-        learner, learned = self.learn(state, played, last_value)
-        metrics = self.episode_metrics(played) | {f"learner/{k}": v for k, v in learned.items()}
-        return DuelState(state.seed, state.iteration + 1, learner, games), metrics
+        state, played, last = self.play(state)
+        metrics = self.episode_metrics(played)
+        if state.contest is None:
+            learners = {}
+            for name in state.learners:
+                learners[name], learned = self.learn(state, name, played, last[name])
+                metrics |= {f"learner/{key}": value for key, value in learned.items()}
+            return dataclasses.replace(state, learners=learners, iteration=state.iteration + 1), metrics
+        state, more = self.contend(state, played, last)
+        return dataclasses.replace(state, iteration=state.iteration + 1), metrics | more
 
-    def play(self, state: DuelState) -> tuple[Games, Played, Float[Array, " B"]]:
-        """Collect one rollout; also return the value of the state it stops in.
+    def play(self, state: DuelState) -> tuple[DuelState, Played, dict[str, Float[Array, " L"]]]:
+        """Collect one rollout; the state returned holds the games as they are after it."""
+        config, world, here = self.config, self.world, (state.seed, state.iteration)
+        level = before = level_of(config.arena.level)
+        contest, warm = state.contest, jnp.bool_(False)
+        if contest is not None:
+            contest = contests.with_new_opponents(
+                contest, state.games, config, address(*here, Purpose.LEAGUE)
+            )
+            level, before = contests.levels(contest, config)
+            warm = contest.schedule.warm_left > 0
+        shape = (config.collect.horizon, len(Role), world.action_size, config.collect.worlds)
+        if config.learner != "both":
+            shape = (shape[0], 1, *shape[2:])
+        noise = jax.random.normal(address(*here, Purpose.ACT), shape)
+        noise = jnp.broadcast_to(noise, (shape[0], len(Role), *shape[2:]))
+        draws = jnp.zeros((config.collect.horizon, N_DRAWS, config.collect.worlds))
+        if needs_draws(config):
+            draws = jax.random.uniform(address(*here, Purpose.OPPONENT), draws.shape)
+        pool = reset_pool(config, world, level, before, address(*here, Purpose.RESET), warm)
+        cast = Cast(state.learners, contest.benches if contest is not None else {})
+        games, played, last = collect(config, world, state.games, cast, pool, noise, draws)
+        return dataclasses.replace(state, games=games, contest=contest), played, last
 
-        Games that end are replaced from a pool drawn for this iteration. Each step reads the pool at another
-        offset, so a world that ends twice does not start twice from the same place.
-        """
-        config, world = self.config.collect, self.world
-        act_key = address(state.seed, state.iteration, Purpose.ACT)
-        noise = jax.random.normal(act_key, (config.horizon, world.action_size, config.worlds))
-        draws = jnp.zeros((config.horizon, scripted.N_DRAWS, 1))
-        if "random" in self.config.active_opponents:
-            opponent_key = address(state.seed, state.iteration, Purpose.OPPONENT)
-            draws = jax.random.uniform(opponent_key, (config.horizon, scripted.N_DRAWS, config.worlds))
-        pool = self.reset_pool(address(state.seed, state.iteration, Purpose.RESET))
-        observe = jax.vmap(lambda arena: world.observe(arena, self.config.role), in_axes=-1, out_axes=-1)
-
-        def step(carry: tuple[Games, Array], inputs: tuple) -> tuple[tuple[Games, Array], Played]:
-            games, observation = carry
-            t, step_noise, step_draws = inputs
-            games, played = self.advance(games, observation, state.learner, step_noise, step_draws)
-            games = replace_ended(games, played.terminated | played.truncated, pool, t)
-            return (games, observe(games.arena)), played
-
-        start = (state.games, observe(state.games.arena))
-        (games, observation), played = jax.lax.scan(step, start, (jnp.arange(config.horizon), noise, draws))
-        return games, played, ppo.values(state.learner, observation, self.config.ppo)
-
-    def reset_pool(self, key: Key[Array, ""]) -> Games:
-        """Draw new games, repeated to the width that every offset of an iteration can read."""
-        worlds, width = self.config.collect.worlds, self.config.collect.worlds + self.config.collect.horizon
-        fresh = self.fresh_games(key, max(worlds // 2, 1))
-        place = jnp.arange(width) % max(worlds // 2, 1)
-        return jax.tree.map(lambda leaf: leaf[..., place], fresh)
-
-    def advance(
-        self, games: Games, observation: Array, learner: PpoState, noise: Array, draws: Array
-    ) -> tuple[Games, Played]:
-        """Let both sides act in every game; the games returned hold the true successors."""
-        config, world, role = self.config, self.world, self.config.role
-        choice = ppo.choose(learner, observation, noise, config.ppo)
-
-        def turn(arena: ArenaState, opponent: Array, action: Array, draw: Array) -> tuple:
-            mine = world.command(action, arena.level, role)
-            theirs = self.opponent_command(arena, opponent, draw)
-            both = mine + theirs if role == Role.PURSUER else theirs + mine
-            return world.step(arena, Commands(*both))
-
-        arena, result = jax.vmap(turn, in_axes=-1, out_axes=-1)(
-            games.arena, games.opponent, choice.action, jnp.broadcast_to(draws, (2, games.opponent.shape[0]))
+    def contend(self, state: DuelState, played: Played, last: dict[str, Array]) -> tuple[DuelState, Metrics]:
+        """Let both roles learn as the schedule says, then tend pools, schedule, curriculum and stabilisers."""
+        config, per_iteration = self.config, self.steps_per_iteration
+        here = (state.seed, state.iteration)
+        contest = contests.credit(state.contest, played, config)
+        active = contests.trains(contest, state.iteration, config)
+        state = dataclasses.replace(state, contest=contest)
+        learners, metrics = {}, {}
+        for name in state.learners:
+            learners[name], learned = self.learn_if(active[name], state, name, played, last[name])
+            metrics |= {f"{name}/{key}": value for key, value in learned.items()}
+        observed = self.evader_sample(state, played)
+        if contest.novelty is not None:
+            contest = self.renewed_novelty(contest, played, state)
+        contest, learners = contests.guarded(
+            contest, learners, played, active, state.iteration, config, per_iteration=per_iteration
         )
-        reward = result.pursuer_reward if role == Role.PURSUER else result.evader_reward
-        final_value = choice.value
-        if config.arena.timeout == "truncates":
-            last = jax.vmap(lambda a: world.observe(a, role), in_axes=-1, out_axes=-1)(arena)
-            final_value = ppo.values(learner, last, config.ppo)
-        total = games.episode_return + reward
-        played = Played(
-            observation=observation,
-            raw=choice.raw,
-            log_probability=choice.log_probability,
-            value=choice.value,
-            reward=reward,
-            terminated=result.terminated,
-            truncated=result.truncated,
-            final_value=final_value,
-            outcome=result.outcome,
-            opponent=games.opponent,
-            episode_steps=arena.step,
-            episode_return=total,
-            start_distance_m=games.start_distance_m,
+        contest = contests.snapshot(
+            contest,
+            learners,
+            state.iteration,
+            config,
+            address(*here, Purpose.LEAGUE),
+            per_iteration=per_iteration,
         )
-        return Games(arena, games.opponent, total, games.start_distance_m), played
+        contest = self.phase_counted(contest, state.iteration)
+        due = (state.iteration + 1) % schedules.in_iterations(
+            config.selfplay.evaluation.every_steps, per_iteration
+        ) == 0
+        key = address(*here, Purpose.EVALUATE)
+        nothing = contests.evaluation_metrics(*[jnp.float32(jnp.nan)] * 2, jnp.full(2, jnp.nan))
+        contest, learners, found = jax.lax.cond(
+            due,
+            lambda c, ls: contests.evaluated(c, ls, state.iteration + 1, config, self.world, observed, key),
+            lambda c, ls: (c, ls, nothing),
+            contest,
+            learners,
+        )
+        metrics |= found | contests.contest_metrics(contest, config)
+        return dataclasses.replace(state, learners=learners, contest=contest), metrics
 
-    def opponent_command(self, arena: ArenaState, opponent: Array, draw: Array) -> tuple[Array, Array]:
-        """Return what the scripted opponent of one game does."""
-        policies = scripted.panel(self.config.role.other)
-        commands = [
-            policies[name](arena, self.config.role.other, draw, self.config.arena)
-            for name in self.config.active_opponents
-        ]
-        speed, turn = commands[0]
-        for index, (other_speed, other_turn) in enumerate(commands[1:], start=1):
-            speed = jnp.where(opponent == index, other_speed, speed)
-            turn = jnp.where(opponent == index, other_turn, turn)
-        return speed, turn
+    def phase_counted(self, contest: Contest, iteration: Array) -> Contest:
+        """Step the schedule, and count a phase for the curriculum when one is over."""
+        config, rules = self.config, self.config.selfplay.schedule
+        now, _ = contests.levels(contest, config)
+        schedule, over = schedules.next_phase(
+            contest.schedule, rules, self.steps_per_iteration, now.obstacles_max > 0
+        )
+        schedule = schedules.forced(schedule, iteration + 1, rules, self.steps_per_iteration)
+        if rules.kind == "together":
+            every = schedules.in_iterations(config.selfplay.evaluation.every_steps, self.steps_per_iteration)
+            over = (iteration + 1) % every == 0
+        counted = contests.curricula.counted(contest.curriculum, over)
+        return dataclasses.replace(contest, schedule=schedule, curriculum=counted)
 
-    def learn(self, state: DuelState, played: Played, last_value: Array) -> tuple[PpoState, Metrics]:
-        """Turn a rollout into rows and let the learner learn from them."""
-        config = self.config.ppo
-        successor = jnp.concatenate([played.value[1:], last_value[None]])
+    def learn_if(
+        self, active: Bool[Array, ""], state: DuelState, name: str, played: Played, last_value: Array
+    ) -> tuple[PpoState, Metrics]:
+        """Learn where active; else return the learner as it is, with measures of zero."""
+        learn = functools.partial(self.learn, state, name, played, last_value)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(learn)[1])
+        return jax.lax.cond(active, learn, lambda: (state.learners[name], zeros))
+
+    def learn(
+        self, state: DuelState, name: str, played: Played, last_value: Array
+    ) -> tuple[PpoState, Metrics]:
+        """Turn one side of a rollout into samples and let its learner learn from them."""
+        config, contest, role = self.config, state.contest, Role[name.upper()]
+        batch = self.batch(played, name, last_value, self.bonus(contest, played.sides[name], name))
+        steps = state.iteration.astype(jnp.float32) * self.steps_per_iteration
+        rate = ppo.step_size(config.ppo, steps)
+        penalty = None
+        if contest is not None:
+            rate *= schedules.rate_share(contest.balance.gap, config.selfplay.schedule)
+            if name == "evader" and contest.anchor is not None:
+                weight = config.selfplay.stabilisers.ewc.weight
+                penalty = functools.partial(ewc.penalty, anchor=contest.anchor, weight=weight)
+        key = jax.random.fold_in(address(state.seed, state.iteration, Purpose.SHUFFLE), int(role))
+        return ppo.learn(state.learners[name], batch, key, config=config.ppo, rate=rate, penalty=penalty)
+
+    def batch(self, played: Played, name: str, last_value: Array, bonus: Array | float) -> Batch:
+        """Lay out one side's samples with their advantages."""
+        config, side = self.config.ppo, played.sides[name]
+        live = self.config.blocks.live(Role[name.upper()])
+        truncated = played.truncated[:, live]
+        successor = jnp.concatenate([side.value[1:], last_value[None]])
         if self.config.arena.timeout == "truncates":
-            successor = jnp.where(played.truncated, played.final_value, successor)
+            successor = jnp.where(truncated, side.final_value, successor)
         gains = advantages(
-            played.reward,
-            played.value,
+            side.reward + bonus,
+            side.value,
             successor,
-            played.terminated,
-            played.truncated,
+            played.terminated[:, live],
+            truncated,
             discount=config.discount,
             trace=config.trace,
         )
-        batch = Batch(
-            observations=flat(played.observation),
-            actions=flat(played.raw),
-            log_probabilities=played.log_probability.ravel(),
-            values=played.value.ravel(),
+        return Batch(
+            observations=flat(side.observation),
+            actions=flat(side.raw),
+            log_probabilities=side.log_probability.ravel(),
+            values=side.value.ravel(),
             advantages=gains.ravel(),
-            returns=(gains + played.value).ravel(),
+            returns=(gains + side.value).ravel(),
         )
-        rate = ppo.step_size(config, state.iteration.astype(jnp.float32) * self.steps_per_iteration)
-        key = address(state.seed, state.iteration, Purpose.SHUFFLE)
-        return ppo.learn(state.learner, batch, key, config=config, rate=rate)
+
+    def bonus(self, contest: Contest | None, side: Side, name: str) -> Array | float:
+        """Return the evader's bonus for unfamiliar observations, where that is on."""
+        if contest is None or contest.novelty is None or name != "evader":
+            return 0.0
+        novelty = rnd.bonus(contest.novelty, flat(side.observation))
+        return self.config.selfplay.stabilisers.rnd.weight * novelty.reshape(side.reward.shape)
+
+    def renewed_novelty(self, contest: Contest, played: Played, state: DuelState) -> Contest:
+        """Let novelty learn what the evader has just seen."""
+        rules, seen = self.config.selfplay.stabilisers.rnd, flat(played.sides["evader"].observation)
+        key = address(state.seed, state.iteration, Purpose.NOVELTY)
+        picks = permutation(key, seen.shape[1])[: rules.update_samples]
+        novelty = rnd.learned(contest.novelty, seen, picks, learning_rate=rules.learning_rate)
+        return dataclasses.replace(contest, novelty=novelty)
+
+    def evader_sample(self, state: DuelState, played: Played) -> Float[Array, "D N"]:
+        """Pick the evader's observations that a Fisher estimate uses; none without EWC."""
+        rules = self.config.selfplay.stabilisers.ewc
+        if not rules.enabled:
+            return jnp.zeros((self.world.observation_size, 0))
+        seen = flat(played.sides["evader"].observation)
+        key = address(state.seed, state.iteration, Purpose.STUDY)
+        return seen[:, permutation(key, seen.shape[1])[: rules.samples]]
 
     def episode_metrics(self, played: Played) -> Metrics:
         """Summarise the episodes that ended in this iteration; means are NaN when none did."""
-        ended = played.terminated | played.truncated
-        captured = played.outcome == Outcome.CAPTURE
+        ended, captured = played.ended, played.outcome == Outcome.CAPTURE
         n = jnp.sum(ended)
 
         def mean(values: Array) -> Array:
@@ -280,19 +264,30 @@ class Duel:
             "captures": jnp.sum(captured),
             "episode/capture_rate": mean(captured.astype(jnp.float32)),
             "episode/steps": mean(played.episode_steps),
-            "episode/return": mean(played.episode_return),
             "episode/start_distance_m": mean(played.start_distance_m),
         }
-        for index, name in enumerate(self.config.active_opponents):
-            met = played.opponent == index
-            metrics[f"episodes/{name}"] = jnp.sum(ended & met)
-            metrics[f"captures/{name}"] = jnp.sum(captured & met)
+        for name, total in played.returns.items():
+            metrics["episode/return" if len(played.returns) == 1 else f"episode/{name}_return"] = mean(total)
+        if self.config.learner != "both":
+            for index, name in enumerate(self.config.scripted_shares(self.config.roles[0].other)):
+                met = played.opponent == index
+                metrics[f"episodes/{name}"] = jnp.sum(ended & met)
+                metrics[f"captures/{name}"] = jnp.sum(captured & met)
+            return metrics
+        both = slice(self.config.blocks.pursuer, self.config.blocks.pursuer + self.config.blocks.both)
+        metrics["episodes/current"] = jnp.sum(ended[:, both])
+        metrics["captures/current"] = jnp.sum(captured[:, both])
+        metrics["episodes/scripted"] = jnp.sum(ended & (played.opponent != NOT_SCRIPTED)) * jnp.int32(
+            self.config.selfplay.league.scripted > 0
+        )
         return metrics
 
     def score(self, metrics: dict[str, float]) -> float:
         """Return how well the learner does, for keeping the best checkpoint."""
         rate = metrics["episode/capture_rate"]
-        return rate if self.config.role == Role.PURSUER else 1.0 - rate
+        if self.config.learner == "both":
+            return 1.0 - abs(2 * rate - 1)
+        return rate if self.config.learner == "pursuer" else 1.0 - rate
 
     def note(self, metrics: dict[str, np.ndarray]) -> str:
         """Say in a few words how training goes."""
@@ -301,22 +296,14 @@ class Duel:
 
     def policies(self, state: DuelState) -> dict[str, PyTree]:
         """Return what is needed to play, by role: no optimiser, no games."""
-        return {self.config.learner: {"network": state.learner.network, "moments": state.learner.moments}}
+        return {name: {"network": s.network, "moments": s.moments} for name, s in state.learners.items()}
 
-    def player_state(self, policies: PyTree) -> PpoState:
-        """Return a learner that can play, from a light policy file."""
-        mine = policies[self.config.learner]
-        return PpoState(mine["network"], (), mine["moments"], jnp.int32(0))
-
-
-def replace_ended(games: Games, ended: Bool[Array, " B"], pool: Games, offset: Int[Array, ""]) -> Games:
-    """Start a new game wherever one has ended."""
-    n = ended.shape[0]
-
-    def pick(old: Array, fresh: Array) -> Array:
-        return jnp.where(ended, jax.lax.dynamic_slice_in_dim(fresh, offset, n, axis=-1), old)
-
-    return jax.tree.map(pick, games, pool)
+    def players(self, policies: PyTree) -> dict[str, PpoState]:
+        """Return learners that can play, from a light policy file."""
+        return {
+            name: PpoState(mine["network"], (), mine["moments"], jnp.int32(0))
+            for name, mine in policies.items()
+        }
 
 
 def flat(entries: Float[Array, "T D B"]) -> Float[Array, "D N"]:

@@ -147,7 +147,6 @@ def _put_in_place(folder: Path, iteration: int) -> None:
         # From here to the second rename `_tidy` knows how to bring the old one back.
         disk.rename(target, folder / f"{REPLACED}-{iteration}")
         disk.reached("save: after set aside")
-        disk.fsync_folder(folder)
     disk.reached("save: before rename")
     disk.rename(folder / f"{SAVING}-{iteration}", target)
     disk.reached("save: after rename")
@@ -176,7 +175,6 @@ def _tidy(folder: Path) -> None:
         kind, _, iteration = name.partition("-")
         if kind == REPLACED and not (folder / iteration).exists():
             disk.rename(folder / name, folder / iteration)
-            disk.fsync_folder(folder)
         else:
             disk.remove_tree(folder / name)
         disk.reached("tidy: after each")
@@ -301,8 +299,8 @@ def _records(leaves: Mapping[str, np.ndarray]) -> list[Leaf]:
     return [Leaf(name, a.dtype.name, list(a.shape), _sha256(_raw(a))) for name, a in arrays]
 
 
-def _raw(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
+def _raw(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _sha256(*parts) -> str:

@@ -8,8 +8,8 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from outlast.run.errors import DiskFull
 
@@ -137,11 +137,11 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def open_to_read(path: Path) -> BinaryIO:
+def open_to_read(path: Path) -> BufferedReader:
     """Open a file for reading."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC), "rb")
 
 
-def size(file: BinaryIO) -> int:
+def size(file: BufferedReader) -> int:
     """Give the size of an open file."""
     return os.fstat(file.fileno()).st_size

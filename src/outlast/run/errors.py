@@ -1,7 +1,7 @@
 """What can go wrong with a run directory: every problem is one line for the user and exit code 3."""
 
 
-class RunProblem(Exception):  # noqa: N818
+class RunProblem(Exception):
     """The run directory does not allow what was asked."""
 
     exit_code = 3

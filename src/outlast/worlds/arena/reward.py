@@ -61,8 +61,8 @@ def in_sight(moment: Moment) -> Float[Array, ""]:
 
 
 def hidden(moment: Moment) -> Float[Array, ""]:
-    """One while an obstacle hides the evader and it is not captured."""
-    return (~moment.captured & ~moment.sight_clear & moment.has_obstacles).astype(jnp.float32)
+    """One while an obstacle hides the evader and the game goes on."""
+    return (moment.goes_on & ~moment.sight_clear & moment.has_obstacles).astype(jnp.float32)
 
 
 def out_of_sight(moment: Moment) -> Float[Array, ""]:

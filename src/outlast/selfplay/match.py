@@ -15,7 +15,7 @@ from outlast.keys import Purpose, address
 from outlast.learners import ppo
 from outlast.learners.ppo import PpoConfig, PpoState
 from outlast.worlds.arena import Arena, ArenaLevel, ArenaState, Commands, Outcome, Role
-from outlast.worlds.arena.scripted import N_DRAWS, Policy
+from outlast.worlds.arena.scripted import N_DRAWS, Policy, panel
 
 STARTS_SEED = 2**31 - 1
 Player = Callable[[ArenaState, Key[Array, ""]], tuple[Float[Array, " B"], Float[Array, " B"]]]
@@ -59,18 +59,34 @@ def scripted_player(policy: Policy, role: Role, world: Arena) -> Player:
     return act
 
 
+def switched_player(names: tuple[str, ...], which: Int[Array, ""], role: Role, world: Arena) -> Player:
+    """Return one of several scripted policies as a player, chosen by a number inside a compiled program."""
+    players = [scripted_player(panel(role)[name], role, world) for name in names]
+    return lambda arena, key: jax.lax.switch(which, players, arena, key)
+
+
+def mixed_player(names: tuple[str, ...], role: Role, world: Arena) -> Player:
+    """Return a player that takes the scripted policies by turns, game by game."""
+
+    def act(arena: ArenaState, key: Key[Array, ""]) -> tuple[Array, Array]:
+        players = [scripted_player(panel(role)[name], role, world)(arena, key) for name in names]
+        turn = jnp.arange(arena.step.shape[0]) % len(names)
+        speed = sum(jnp.where(turn == i, s, 0.0) for i, (s, _) in enumerate(players))
+        rate = sum(jnp.where(turn == i, r, 0.0) for i, (_, r) in enumerate(players))
+        return speed, rate
+
+    return act
+
+
 def learned_player(
-    learner: PpoState, role: Role, world: Arena, config: PpoConfig, *, sampled: bool = False
+    learner: PpoState, role: Role, world: Arena, config: PpoConfig, *, sampled: bool | Array = False
 ) -> Player:
     """Return a learned policy as a player: its mean action, or a sample."""
 
     def act(arena: ArenaState, key: Key[Array, ""]) -> tuple[Array, Array]:
         seen = jax.vmap(lambda a: world.observe(a, role), in_axes=-1, out_axes=-1)(arena)
-        if sampled:
-            noise = jax.random.normal(key, (world.action_size, seen.shape[1]))
-            action = ppo.choose(learner, seen, noise, config).action
-        else:
-            action = ppo.greedy(learner, seen, config)
+        noise = jax.random.normal(key, (world.action_size, seen.shape[1])) * sampled
+        action = ppo.choose(learner, seen, noise, config).action
         return jax.vmap(lambda a, level: world.command(a, level, role), in_axes=-1, out_axes=-1)(
             action, arena.level
         )

@@ -1,0 +1,139 @@
+"""The configuration of the arena's program: one role against scripted opponents, or both against each other."""
+
+import dataclasses
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from outlast.config import RunSection, Section
+from outlast.learners.ppo import PpoConfig
+from outlast.selfplay.config import SelfPlayConfig
+from outlast.selfplay.curriculum import stage_table
+from outlast.worlds.arena import ArenaConfig, Role, scripted
+
+
+class CollectConfig(Section):
+    """How many games are played at once, and for how many steps between updates."""
+
+    worlds: int = Field(256, ge=1, le=65_536, description="games played in parallel, per seed")
+    horizon: int = Field(64, ge=1, le=8192, description="steps of each game between updates")
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """How the worlds are shared out along the world axis: pursuer against the past, both current, evader.
+
+    The current pursuer plays in the first two blocks, the current evader in the last two.
+    """
+
+    pursuer: int
+    both: int
+    evader: int
+
+    @property
+    def worlds(self) -> int:
+        """Count all worlds."""
+        return self.pursuer + self.both + self.evader
+
+    def live(self, role: Role) -> slice:
+        """Return the worlds in which the current policy of a role plays."""
+        return (
+            slice(0, self.pursuer + self.both) if role == Role.PURSUER else slice(self.pursuer, self.worlds)
+        )
+
+    def past(self, role: Role) -> slice:
+        """Return the worlds in which past or scripted policies of a role play."""
+        return (
+            slice(self.pursuer + self.both, self.worlds) if role == Role.PURSUER else slice(0, self.pursuer)
+        )
+
+
+class DuelConfig(Section):
+    """Training in the arena."""
+
+    program: Literal["duel"] = "duel"
+    learner: Literal["pursuer", "evader", "both"] = Field("pursuer", description="which role learns")
+    opponents: dict[str, float] = Field(
+        {}, description="weights of the scripted opponents, drawn at each episode's start (one role learns)"
+    )
+    arena: ArenaConfig = ArenaConfig()
+    collect: CollectConfig = CollectConfig()
+    ppo: PpoConfig = PpoConfig()
+    selfplay: SelfPlayConfig = SelfPlayConfig()
+    run: RunSection = RunSection()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.learner == "both":
+            self._check_selfplay()
+        else:
+            self._check_opponents()
+        for role in self.roles:
+            worlds = self.blocks.live(role)
+            rows = (worlds.stop - worlds.start) * self.collect.horizon
+            if rows % self.ppo.minibatches:
+                raise ValueError(
+                    f"ppo.minibatches = {self.ppo.minibatches} does not divide the {rows} samples of the "
+                    f"{role.name.lower()} (its worlds x collect.horizon)"
+                )
+        return self
+
+    def _check_opponents(self) -> None:
+        if self.selfplay != SelfPlayConfig():
+            raise ValueError(f"selfplay has no effect with learner = {self.learner}")
+        known = scripted.panel(self.roles[0].other)
+        if not self.opponents:
+            raise ValueError(f"opponents: at least one is needed (allowed: {', '.join(known)})")
+        for name, weight in self.opponents.items():
+            if name not in known:
+                raise ValueError(
+                    f"opponents.{name}: no such opponent of a {self.learner} (allowed: {', '.join(known)})"
+                )
+            if not 0.0 <= weight <= 1e6:
+                raise ValueError(f"opponents.{name} = {weight} is out of range (allowed: 0 to 1000000)")
+        if not sum(self.opponents.values()) > 0:
+            raise ValueError("opponents: at least one weight must be above 0")
+
+    def _check_selfplay(self) -> None:
+        if self.opponents:
+            raise ValueError("opponents has no effect with learner = both; see selfplay.league.scripted")
+        league, curriculum = self.selfplay.league, self.selfplay.curriculum
+        if league.history > 0 and self.blocks.pursuer < league.groups:
+            raise ValueError(
+                f"collect.worlds = {self.collect.worlds} is too few for selfplay.league.groups = {league.groups}"
+            )
+        if self.selfplay.stabilisers.ewc.enabled and self.ppo.normalise_observations:
+            raise ValueError(
+                "selfplay.stabilisers.ewc needs ppo.normalise_observations = false: its inputs would drift"
+            )
+        if curriculum.kind == "none":
+            return
+        most = max(row[3] for row in stage_table(curriculum, self.arena.level))
+        if most > self.arena.obstacle_slots:
+            raise ValueError(
+                f"selfplay.curriculum asks for {most} obstacles, arena.obstacle_slots = {self.arena.obstacle_slots}"
+            )
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Return the roles that learn."""
+        return tuple(Role) if self.learner == "both" else (Role[self.learner.upper()],)
+
+    @property
+    def blocks(self) -> Blocks:
+        """Return how the worlds are shared out."""
+        worlds = self.collect.worlds
+        if self.learner != "both":
+            return Blocks(worlds, 0, 0) if self.learner == "pursuer" else Blocks(0, 0, worlds)
+        league = self.selfplay.league
+        past = int(worlds * league.history / (1 + league.history))
+        past -= past % league.groups
+        return Blocks(past, worlds - 2 * past, past)
+
+    def scripted_shares(self, role: Role) -> dict[str, float]:
+        """Return the scripted policies that a role's past worlds may meet, and their shares."""
+        if self.learner == "both":
+            moving = [name for name in scripted.panel(role) if name not in ("stationary", "random")]
+            return dict.fromkeys(moving, 1 / len(moving)) if self.selfplay.league.scripted > 0 else {}
+        total = sum(self.opponents.values())
+        return {name: weight / total for name, weight in self.opponents.items() if weight > 0}
