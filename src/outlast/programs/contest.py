@@ -154,6 +154,22 @@ def snapshot(
     return dataclasses.replace(contest, pools=pools)
 
 
+def entered(
+    contest: Contest, learners: Learners, iteration: Array, done: Array, config: DuelConfig, key: Key
+) -> Contest:
+    """When the cold start is done, give the evader its pool entry and a rolling copy."""
+    if contest.rolling is not None:
+        contest = dataclasses.replace(contest, rolling=rollbacks.saved(contest.rolling, learners, done))
+    if "evader" not in contest.pools:
+        return contest
+    pool = contest.pools["evader"]
+    eviction = config.selfplay.league.eviction
+    new = offered(
+        pool, learners["evader"], born=iteration + 1, score=jnp.float32(0), key=key, eviction=eviction
+    )
+    return dataclasses.replace(contest, pools=contest.pools | {"evader": chosen(done, new, pool)})
+
+
 def guarded(
     contest: Contest,
     learners: Learners,

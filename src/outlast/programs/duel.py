@@ -20,6 +20,7 @@ from outlast.learners.ppo import Batch, PpoState
 from outlast.learners.returns import advantages
 from outlast.learners.shuffle import permutation
 from outlast.programs import contest as contests
+from outlast.programs.cold import ColdGames, cold_iteration, cold_iterations, fresh_cold_games, silent
 from outlast.programs.contest import Contest
 from outlast.programs.duel_config import DuelConfig
 from outlast.programs.play import (
@@ -29,6 +30,7 @@ from outlast.programs.play import (
     Played,
     Side,
     collect,
+    flat,
     fresh_games,
     name_of,
     needs_draws,
@@ -47,6 +49,7 @@ class DuelState(eqx.Module):
     learners: dict[str, PpoState]
     games: Games
     contest: Contest | None
+    cold: ColdGames | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +85,40 @@ class Duel:
             level, before = contests.levels(contest, config)
         games_key = address(seed, 0, Purpose.WORLDS)
         games = fresh_games(config, world, level, before, games_key, config.collect.worlds)
-        return DuelState(jnp.asarray(seed, jnp.uint32), jnp.int32(0), learners, games, contest)
+        cold = None
+        if self.n_cold:
+            cold_key = address(seed, 0, Purpose.EXPLORE)
+            cold = fresh_cold_games(config, world, cold_key, config.collect.worlds)
+        return DuelState(jnp.asarray(seed, jnp.uint32), jnp.int32(0), learners, games, contest, cold)
+
+    @property
+    def n_cold(self) -> int:
+        """Count the iterations of the evader's cold start."""
+        return cold_iterations(self.config, self.steps_per_iteration)
 
     def iterate(self, state: DuelState) -> tuple[DuelState, Metrics]:
+        """Play `horizon` steps of every game and learn from them once; the first ones may be the cold start."""
+        if not self.n_cold:
+            return self.contest_iteration(state)
+        is_cold = state.iteration < self.n_cold
+        return jax.lax.cond(is_cold, self.cold_iteration, self.contest_iteration, state)
+
+    def cold_iteration(self, state: DuelState) -> tuple[DuelState, Metrics]:
+        """Let the evader learn alone; at the end it enters its pool and the rolling copies."""
+        config, contest = self.config, state.contest
+        evader, cold, learned = cold_iteration(
+            config, self.world, state.learners["evader"], state.cold, state.seed, state.iteration
+        )
+        learners = state.learners | {"evader": evader}
+        done = state.iteration + 1 >= self.n_cold
+        key = address(state.seed, state.iteration, Purpose.LEAGUE)
+        contest = contests.entered(contest, learners, state.iteration, done, config, key)
+        metrics = silent(jax.eval_shape(self.contest_iteration, state)[1]) | learned
+        metrics |= contests.contest_metrics(contest, config)
+        state = dataclasses.replace(state, learners=learners, cold=cold, contest=contest)
+        return dataclasses.replace(state, iteration=state.iteration + 1), metrics
+
+    def contest_iteration(self, state: DuelState) -> tuple[DuelState, Metrics]:
         """Play `horizon` steps of every game and learn from them once."""
         state, played, last = self.play(state)
         metrics = self.episode_metrics(played)
@@ -304,8 +338,3 @@ class Duel:
             name: PpoState(mine["network"], (), mine["moments"], jnp.int32(0))
             for name, mine in policies.items()
         }
-
-
-def flat(entries: Float[Array, "T D B"]) -> Float[Array, "D N"]:
-    """Lay time and worlds out as one axis of columns."""
-    return jnp.moveaxis(entries, 1, 0).reshape(entries.shape[1], -1)

@@ -286,3 +286,8 @@ def reset_pool(
     place = jnp.arange(worlds + config.collect.horizon) % max(worlds // 2, 1)
     pool = jax.tree.map(lambda leaf: leaf[..., place], fresh)
     return eqx.tree_at(lambda g: g.warm, pool, jnp.broadcast_to(warm, pool.warm.shape))
+
+
+def flat(entries: Float[Array, "T D B"]) -> Float[Array, "D N"]:
+    """Lay time and worlds out as one axis of columns."""
+    return jnp.moveaxis(entries, 1, 0).reshape(entries.shape[1], -1)

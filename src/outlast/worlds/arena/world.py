@@ -76,9 +76,9 @@ class Arena:
             evader_gap_m=jnp.float32(0),
             last_seen=never,
         )
-        return self._measured(state)
+        return self.measured(state)
 
-    def _measured(self, state: ArenaState) -> ArenaState:
+    def measured(self, state: ArenaState) -> ArenaState:
         """Fill in the derived quantities that a state carries."""
         pursuer, evader, obstacles = state.pursuer, state.evader, state.obstacles
         dx, dy = evader.x_m - pursuer.x_m, evader.y_m - pursuer.y_m
@@ -122,7 +122,7 @@ class Arena:
         pursuer, p_wall, p_obstacle = moved(state.pursuer, p_speed, p_turn, **place)
         evader, e_wall, e_obstacle = moved(state.evader, e_speed, e_turn, **place)
         after = dataclasses.replace(state, pursuer=pursuer, evader=evader, step=state.step + 1)
-        after = self._measured(after)
+        after = self.measured(after)
         contacts = Contacts(p_wall, p_obstacle, e_wall, e_obstacle)
         return self._judged(state, after, contacts, in_prep)
 
