@@ -135,6 +135,15 @@ def fields(model: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from fields(inner, f"{prefix}{name}.")
 
 
+def defaults(model: type[Section]) -> dict[str, Any]:
+    """Return what a model holds where nothing is set."""
+    document: dict[str, Any] = {}
+    for name, info in model.model_fields.items():
+        inner = _section_of(info.annotation)
+        document[name] = info.default if inner is None else defaults(inner)
+    return document
+
+
 def _section_of(annotation: Any) -> type[Section] | None:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation

@@ -71,10 +71,11 @@ def panel(program: Duel, learners: dict[str, PpoState], games: int) -> dict[str,
         found = jax.jit(lambda c, one=one: jax.lax.map(one, tuple(c)))(jnp.asarray(cases))
         shaped = {k: np.asarray(v).reshape(len(names), n_seeds, 2) for k, v in found.items()}
         for measure, values in shaped.items():
+            bounds = (0.0, 1.0) if measure.endswith(("rate", "share")) else (0.0, float("inf"))
             for how, suffix in enumerate(("", "_sampled")):
                 rows = document.setdefault(measure + suffix, {})
                 for place, opponent in enumerate(names):
-                    rows[_unique(rows, opponent, role)] = summary(values[place, :, how])
+                    rows[_unique(rows, opponent, role)] = summary(values[place, :, how], bounds=bounds)
     document["table"] = scripted_table(program.world, first)
     return document
 

@@ -6,10 +6,11 @@ A run is one group of seeds trained in one process, or holds `group-0`, `group-1
 import json
 from pathlib import Path
 
-from outlast.config import BadInput, Section, canonical_json
+from outlast.config import BadInput, Section, canonical_json, defaults
 from outlast.run import disk
 
 CONFIG, SEEDS, IDENTITY = "config.json", "seeds.json", "identity.json"
+DEFAULTS = "defaults.json"
 METRICS, EVENTS, EVALUATIONS = "metrics.jsonl", "events.jsonl", "evaluations.jsonl"
 CHECKPOINTS, POLICIES, CRASH, TENSORBOARD = "checkpoints", "policies", "crash", "tensorboard"
 
@@ -33,6 +34,8 @@ def create(folder: Path, config: Section, seeds: list[int], *, workers: int = 1)
 def _describe(folder: Path, config: Section, seeds: list[int]) -> None:
     disk.write_atomic(folder / SEEDS, json.dumps({"seeds": seeds}).encode() + b"\n")
     write_config(folder, config)
+    standard = json.dumps(defaults(type(config)), indent=1, sort_keys=True)
+    disk.write_atomic(folder / DEFAULTS, standard.encode() + b"\n")
 
 
 def write_config(folder: Path, config: Section) -> None:
