@@ -11,7 +11,7 @@ from pathlib import Path
 from outlast import __version__
 
 DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
-STUDIES = ("calibration",)
+STUDIES = ("calibration", "ra")
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,6 +51,11 @@ def parser() -> Parser:
     study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
     study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))
     study.add_argument("--games", type=int, default=1000, metavar="N", help="games a cell (default 1000)")
+    study.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds of each variant (default 5)")
+    study.add_argument("--steps", type=int, default=2_000_000, metavar="N", help="steps a seed (default 2M)")
+    study.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="where the runs are kept"
+    )
     study.add_argument("--out", type=Path, default=Path("docs/results"), metavar="DIR")
     return root
 

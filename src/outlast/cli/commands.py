@@ -54,7 +54,7 @@ def train(given: argparse.Namespace) -> int:
     check_memory(programs.program_of(config), -(-n_seeds // workers), workers)
     folder = given.out or _free_folder(given.preset)
     layout.create(folder, config, list(range(first, first + n_seeds)), workers=workers)
-    return _go(folder, quiet=given.quiet, fresh=False, allow_different=False)
+    return go(folder, quiet=given.quiet, fresh=False, allow_different=False)
 
 
 def _free_folder(preset: str) -> Path:
@@ -80,7 +80,7 @@ def resume(given: argparse.Namespace) -> int:
                 folder,
                 validate(programs.config_model(document, source="--steps"), document, source="--steps"),
             )
-    return _go(given.run, quiet=given.quiet, fresh=given.fresh, allow_different=given.allow_different)
+    return go(given.run, quiet=given.quiet, fresh=given.fresh, allow_different=given.allow_different)
 
 
 def _config(folder: Path) -> Any:
@@ -95,7 +95,8 @@ def _config(folder: Path) -> Any:
     return programs.from_json(text, source=str(path))
 
 
-def _go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
+def go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
+    """Train every group of a run to its end, or until somebody stops it."""
     from outlast.run import fleet, layout
 
     parts = layout.groups(folder)
@@ -199,7 +200,19 @@ def presets(given: argparse.Namespace) -> int:
 def study(given: argparse.Namespace) -> int:
     """Regenerate one page of docs/results."""
     within("--games", given.games, 1, 1_000_000)
+    within("--seeds", given.seeds, 1, MAX_SEEDS)
+    within("--steps", given.steps, 1, 10**13)
     prepare()
+    if given.name == "ra":
+        from outlast.cli.study_ra import run_study
+
+        workers = min(os.cpu_count() or 1, given.seeds)
+        print(
+            run_study(
+                given.runs / "study-ra", given.out, seeds=given.seeds, steps=given.steps, workers=workers
+            )
+        )
+        return DONE
     from outlast.evaluate import calibration
     from outlast.run import disk
 
