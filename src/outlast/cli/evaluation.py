@@ -1,6 +1,7 @@
-"""Evaluate a run: read its newest light policies, play a suite, keep the document beside the run."""
+"""Evaluate a run: read its newest policies or states, play a suite, keep the document beside the run."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,34 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from outlast.config import BadInput, Section
-from outlast.evaluate import SUITES
+from outlast.evaluate import STATE_SUITES, SUITES, TRAINING_SUITES
 from outlast.programs import program_of
 from outlast.run import checkpoint, disk, layout
 from outlast.run.leaves import restored
 
 
-def evaluate_run(folder: Path, config: Section, suite: str, games: int) -> dict[str, Any]:
-    """Play one suite with the newest policies of every seed and write `evaluations/<suite>.json`."""
-    suites = SUITES[config.program]
-    if suite not in suites:
-        raise BadInput(f"--suite {suite}: unknown for {config.program} (allowed: {', '.join(suites)})")
+def evaluate_run(
+    folder: Path, config: Section, suite: str, games: int | None = None, steps: int | None = None
+) -> dict[str, Any]:
+    """Measure the newest of every seed with one suite and write `evaluations/<suite>.json`.
+
+    Where `games` or `steps` are not given, the suite's own defaults hold.
+    """
+    on_policies, on_states = SUITES[config.program], STATE_SUITES.get(config.program, {})
+    known = on_policies | on_states
+    if suite not in known:
+        raise BadInput(f"--suite {suite}: unknown for {config.program} (allowed: {', '.join(known)})")
+    if steps is not None and suite not in TRAINING_SUITES:
+        raise BadInput(f"--steps has no effect with --suite {suite} (only with {', '.join(TRAINING_SUITES)})")
     program = program_of(config)
-    policies, iteration, seeds = newest_policies(folder, program)
-    document = suites[suite](program, jax.vmap(program.players)(policies), games)
+    given = {"games": games, "steps": steps}
+    given = {name: value for name, value in given.items() if value is not None}
+    if suite in on_states:
+        states, iteration, seeds = newest_states(folder, program)
+        document = on_states[suite](program, states, **given)
+    else:
+        policies, iteration, seeds = newest_policies(folder, program)
+        document = on_policies[suite](program, jax.vmap(program.players)(policies), **given)
     document |= {"run": str(folder), "iteration": iteration, "seeds": seeds}
     kept = folder / "evaluations"
     with disk.writing(f"{kept}"):
@@ -33,16 +48,25 @@ def evaluate_run(folder: Path, config: Section, suite: str, games: int) -> dict[
 
 def newest_policies(folder: Path, program: Any) -> tuple[PyTree, list[int], list[int]]:
     """Stack the newest policies of all seeds of a run; also give their iterations and the seeds."""
+    return _newest(folder, program, layout.POLICIES, lambda states: jax.vmap(program.policies)(states))
+
+
+def newest_states(folder: Path, program: Any) -> tuple[PyTree, list[int], list[int]]:
+    """Stack the newest full states of all seeds of a run; also give their iterations and the seeds."""
+    return _newest(folder, program, layout.CHECKPOINTS, lambda states: states)
+
+
+def _newest(
+    folder: Path, program: Any, kind: str, part_of: Callable[[PyTree], PyTree]
+) -> tuple[PyTree, list[int], list[int]]:
     stacks, iterations, seeds = [], [], []
     for part in layout.groups(folder):
         own = layout.seeds_of(part)
-        shapes = jax.eval_shape(
-            lambda s: jax.vmap(program.policies)(jax.lax.map(program.init, s)), jnp.array(own, jnp.uint32)
-        )
-        kept = part / layout.POLICIES
+        shapes = jax.eval_shape(lambda s: part_of(jax.lax.map(program.init, s)), jnp.array(own, jnp.uint32))
+        kept = part / kind
         newest = max(checkpoint.iterations(kept), default=None)
         if newest is None:
-            raise BadInput(f"{part}: no policy has been saved yet; train it first")
+            raise BadInput(f"{part}: nothing has been saved yet; train it first")
         saved = checkpoint.load(kept / str(newest))
         stacks.append(restored(saved.leaves, shapes))
         iterations.append(saved.iteration)

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.evaluate import panel
+from outlast.evaluate import crossplay, duel_suites, exploit, panel
 
-SUITES: dict[str, dict[str, Callable[..., dict[str, Any]]]] = {"duel": {"panel": panel.panel}}
-BESIDE: dict[str, Callable[..., dict[str, Any]]] = {"duel": panel.beside}
+Suite = Callable[..., dict[str, Any]]
+
+SUITES: dict[str, dict[str, Suite]] = {
+    "duel": {"panel": panel.panel, "head-to-head": duel_suites.head_to_head}
+}
+"""What is measured on the newest light policies."""
+STATE_SUITES: dict[str, dict[str, Suite]] = {
+    "duel": {"cross-play": crossplay.cross_play, "exploit": exploit.exploit}
+}
+"""What needs the full states of the newest checkpoint: pools, critics, optimisers."""
+TRAINING_SUITES = frozenset({"exploit"})
+"""Suites that train, and so have a budget of steps."""
+BESIDE: dict[str, Suite] = {"duel": panel.beside}
