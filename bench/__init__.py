@@ -1,0 +1,1 @@
+"""Benchmarks: programs that each answer one question, with the reference measured in the same run."""
