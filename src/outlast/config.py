@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 MAX_CONFIG_BYTES = 1_000_000
+MAX_INTEGER_BITS = 1024
 
 
 class BadInput(Exception):
@@ -59,9 +60,12 @@ def read_toml(text: str, *, source: str) -> dict[str, Any]:
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise BadInput(f"{source}: larger than {MAX_CONFIG_BYTES} bytes")
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{source}: not valid TOML: {error}") from None
+    if wild := _wild(document):
+        raise BadInput(f"{source}: {wild}")
+    return document
 
 
 def preset_names() -> list[str]:
@@ -92,7 +96,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise BadInput(f"--set {text!r}: write it as path.to.field=value")
     try:
         return path.strip(), tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return path.strip(), value.strip()
 
 
@@ -161,10 +165,10 @@ def did_you_mean(word: str, known: list[str]) -> str:
 
 def validate(model: type[Config], document: Mapping[str, Any], *, source: str) -> Config:
     """Build a model from a plain document, or say in one line what is wrong with it."""
+    if wild := _wild(document):
+        raise BadInput(f"{source}: {wild}")
     try:
         text = json.dumps(document, allow_nan=False)
-    except ValueError:
-        raise BadInput(f"{source}: {_not_finite(document)} is not a finite number") from None
     except TypeError as error:
         raise BadInput(f"{source}: {error}") from None
     try:
@@ -173,15 +177,19 @@ def validate(model: type[Config], document: Mapping[str, Any], *, source: str) -
         raise BadInput(_explain(model, error, source)) from None
 
 
-def _not_finite(document: Mapping[str, Any], prefix: str = "") -> str:
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            found = _not_finite(value, f"{prefix}{name}.")
-            if found:
-                return found
-        elif isinstance(value, float) and not abs(value) < float("inf"):
-            return f"{prefix}{name} = {value}"
-    return ""
+def _wild(value: Any, path: str = "") -> str:
+    """Name the first number that JSON cannot carry, or nothing."""
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return f"{path} = {value} is not a finite number"
+    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
+        return f"{path} is an integer of {value.bit_length()} bits, which is out of any range"
+    if isinstance(value, Mapping):
+        parts = ((inner, f"{path}.{name}" if path else str(name)) for name, inner in value.items())
+    elif isinstance(value, list | tuple):
+        parts = ((inner, path) for inner in value)
+    else:
+        return ""
+    return next((found for inner, name in parts if (found := _wild(inner, name))), "")
 
 
 def _explain(model: type[Section], error: ValidationError, source: str) -> str:

@@ -222,7 +222,7 @@ def _update(
         if penalty is not None:
             measures["penalty"], pull = jax.value_and_grad(penalty)(network)
             gradient = jax.tree.map(jnp.add, gradient, pull)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(norm)
         shrink = jnp.minimum(1.0, config.max_gradient_norm / jnp.maximum(norm, 1e-12))
         direction, moved = ADAM.update(jax.tree.map(lambda g: g * shrink, gradient), optimiser)

@@ -14,7 +14,7 @@ PROGRAMS: dict[str, tuple[type[Section], type]] = {"duel": (DuelConfig, Duel)}
 def config_model(document: Mapping[str, Any], *, source: str) -> type[Section]:
     """Return the config model of the program that a document names."""
     name = document.get("program", "duel")
-    if name not in PROGRAMS:
+    if not isinstance(name, str) or name not in PROGRAMS:
         raise BadInput(f"{source}: program = {name!r} is unknown (allowed: {', '.join(PROGRAMS)})")
     return PROGRAMS[name][0]
 
@@ -26,7 +26,7 @@ def from_preset(preset: str, overrides: list[str]) -> Section:
     for text in overrides:
         path, value = parse_override(text)
         document = override(document, path, value, model=model)
-    return validate(model, document, source=f"preset {preset}")
+    return validate(config_model(document, source="--set"), document, source=f"preset {preset}")
 
 
 def from_json(text: str, *, source: str) -> Section:

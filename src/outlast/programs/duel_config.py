@@ -136,4 +136,6 @@ class DuelConfig(Section):
             moving = [name for name in scripted.panel(role) if name not in ("stationary", "random")]
             return dict.fromkeys(moving, 1 / len(moving)) if self.selfplay.league.scripted > 0 else {}
         total = sum(self.opponents.values())
-        return {name: weight / total for name, weight in self.opponents.items() if weight > 0}
+        # In the panel's order, not the document's: equal configs must number their opponents alike.
+        weights = {name: self.opponents.get(name, 0.0) for name in scripted.panel(role)}
+        return {name: weight / total for name, weight in weights.items() if weight > 0}

@@ -61,6 +61,8 @@ class SensingConfig(Section):
                     raise ValueError(
                         f"{name} has no effect with mode = full; set mode = partial or leave it out"
                     )
+        elif not (self.line_of_sight or self.radius_m or self.cone_deg):
+            raise ValueError("sensing: mode = partial hides nothing; set radius_m, cone_deg or line_of_sight")
         return self
 
 
