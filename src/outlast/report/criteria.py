@@ -10,6 +10,7 @@ import numpy as np
 
 from outlast.evaluate.statistics import summary
 from outlast.report import curves
+from outlast.report.contest import CONTEST
 from outlast.report.read import RunRecord, is_quantity
 
 PerSeed = list[float | None] | np.ndarray
@@ -77,9 +78,10 @@ def capture_rates(record: RunRecord, opponent: str) -> tuple[list[float | None],
 
 def finite(record: RunRecord) -> dict[str, Any] | None:
     """Count the updates that were not finite."""
-    if "learner/nonfinite" not in record.metrics:
+    found = [values for name, values in record.metrics.items() if name.endswith("/nonfinite")]
+    if not found:
         return None
-    counts = np.nansum(record.metrics["learner/nonfinite"], axis=0)
+    counts = np.nansum(found, axis=(0, 1))
     return line("finite", "no non-finite update in any seed", counts, bool((counts == 0).all()))
 
 
@@ -94,6 +96,6 @@ def finished(record: RunRecord) -> dict[str, Any] | None:
 
 GENERAL: tuple[Criterion, ...] = (finite, finished)
 CRITERIA: dict[str, tuple[Criterion, ...]] = {
-    "duel": (*(wins(target) for target in TARGETS), *GENERAL),
+    "duel": (*(wins(target) for target in TARGETS), *CONTEST, *GENERAL),
     "survive": GENERAL,
 }
