@@ -39,7 +39,7 @@ def bound(info, *kinds):
     return next((getattr(m, kind) for m in info.metadata for kind in kinds if hasattr(m, kind)), None)
 
 
-LEAVES = {path: info for model, _ in PROGRAMS.values() for path, info in infos(model)}
+LEAVES = dict(infos(DuelConfig))
 NUMBERS = {path: info for path, info in LEAVES.items() if info.annotation in (int, float)}
 # Numbers inside containers; each is bounded by its model, and `test_numbers_in_containers_are_bounded` holds it to it.
 IN_CONTAINERS = {
@@ -72,6 +72,16 @@ def nested(path, value):
 def test_the_walk_finds_every_field():
     assert set(LEAVES) == {path for path, _ in fields(DuelConfig)}
     assert len(NUMBERS) > 40
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_has_a_number_without_bounds_or_a_field_without_words(program):
+    for path, info in infos(PROGRAMS[program][0]):
+        if info.annotation in (int, float):
+            low, high = bound(info, "ge", "gt"), bound(info, "le", "lt")
+            assert low < high, path
+        if path != "program" and not path.endswith(".program"):
+            assert len(info.description or "") > 5, path
 
 
 @pytest.mark.parametrize("path", NUMBERS)

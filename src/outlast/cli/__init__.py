@@ -32,6 +32,12 @@ def parser() -> Parser:
     _resume(
         commands.add_parser("resume", help="go on with a run, to the identical result", allow_abbrev=False)
     )
+    balance = commands.add_parser(
+        "balance", help="map where a game is even: a grid of games in one program", allow_abbrev=False
+    )
+    balance.add_argument("--x", metavar="FIELD=V,V,...", help="columns (default speed_ratio=0.9,...,1.3)")
+    balance.add_argument("--y", metavar="FIELD=V,V,...", help="rows (default size_m=8,10,12,14)")
+    _run_flags(balance, "runs/balance")
     evaluate = commands.add_parser("evaluate", help="measure what a run has learned", allow_abbrev=False)
     evaluate.add_argument("run", type=Path, metavar="RUN")
     evaluate.add_argument("--suite", required=True, metavar="NAME", help="which measurement, such as panel")
@@ -62,7 +68,11 @@ def parser() -> Parser:
 
 def _train(command: argparse.ArgumentParser) -> None:
     command.add_argument("preset", metavar="PRESET", help="see `outlast presets`")
-    command.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/PRESET)")
+    _run_flags(command, "runs/PRESET")
+
+
+def _run_flags(command: argparse.ArgumentParser, folder: str) -> None:
+    command.add_argument("--out", type=Path, metavar="DIR", help=f"run directory (default: {folder})")
     command.add_argument("--seeds", type=int, default=1, metavar="N", help="train N seeds in one program")
     command.add_argument("--seed", type=int, default=0, metavar="K", help="the first seed (default 0)")
     command.add_argument("--steps", type=int, metavar="N", help="world steps per seed")

@@ -57,6 +57,25 @@ def train(given: argparse.Namespace) -> int:
     return go(folder, quiet=given.quiet, fresh=False, allow_different=False)
 
 
+def balance(given: argparse.Namespace) -> int:
+    """Train the grid of games and draw its map."""
+    given.preset = "balance"
+    given.out = given.out or _free_folder("balance")
+    for axis in ("x", "y"):
+        if text := getattr(given, axis):
+            field, equals, values = text.partition("=")
+            if not equals:
+                raise BadInput(f"--{axis} {text}: write it as FIELD=VALUE,VALUE,...")
+            given.set += [f"{axis}.field={field}", f"{axis}.values=[{values}]"]
+    code = train(given)
+    if code == DONE:
+        from outlast import report as reports
+
+        reports.report([given.out])
+        print((given.out / "report" / "balance.md").read_text())
+    return code
+
+
 def _free_folder(preset: str) -> Path:
     names = [f"runs/{preset}"] + [f"runs/{preset}-{i}" for i in range(2, 10_000)]
     return next(Path(name) for name in names if not Path(name).exists())

@@ -23,10 +23,12 @@ def evaluate_run(
 
     Where `games` or `steps` are not given, the suite's own defaults hold.
     """
-    on_policies, on_states = SUITES[config.program], STATE_SUITES.get(config.program, {})
+    on_policies, on_states = SUITES.get(config.program, {}), STATE_SUITES.get(config.program, {})
     known = on_policies | on_states
     if suite not in known:
-        raise BadInput(f"--suite {suite}: unknown for {config.program} (allowed: {', '.join(known)})")
+        raise BadInput(
+            f"--suite {suite}: unknown for {config.program} (allowed: {', '.join(known) or 'none'})"
+        )
     if steps is not None and suite not in TRAINING_SUITES:
         raise BadInput(f"--steps has no effect with --suite {suite} (only with {', '.join(TRAINING_SUITES)})")
     program = program_of(config)

@@ -5,10 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.config import BadInput, Section, override, parse_override, read_preset, validate
+from outlast.programs.balance import Balance, BalanceConfig
 from outlast.programs.duel import Duel
 from outlast.programs.duel_config import DuelConfig
 
-PROGRAMS: dict[str, tuple[type[Section], type]] = {"duel": (DuelConfig, Duel)}
+PROGRAMS: dict[str, tuple[type[Section], type]] = {
+    "duel": (DuelConfig, Duel),
+    "balance": (BalanceConfig, Balance),
+}
 
 
 def config_model(document: Mapping[str, Any], *, source: str) -> type[Section]:

@@ -34,8 +34,9 @@ Learners = dict[str, PpoState]
 
 
 class Contest(eqx.Module):
-    """Everything that self-play changes beside the learners and the games."""
+    """Everything that self-play changes beside the learners and the games; `base` is the level that it began with."""
 
+    base: ArenaLevel
     pools: dict[str, Pool]
     benches: dict[str, Bench]
     schedule: Schedule
@@ -48,7 +49,9 @@ class Contest(eqx.Module):
     novelty: rnd.Novelty | None
 
 
-def first_contest(config: DuelConfig, world: Arena, learners: Learners, seed: Array) -> Contest:
+def first_contest(
+    config: DuelConfig, world: Arena, learners: Learners, seed: Array, base: ArenaLevel
+) -> Contest:
     """Return the contest before the first iteration; every pool begins with its role's initial policy."""
     selfplay, league = config.selfplay, config.selfplay.league
     pools, benches = {}, {}
@@ -59,6 +62,7 @@ def first_contest(config: DuelConfig, world: Arena, learners: Learners, seed: Ar
     hard = selfplay.stabilisers
     novelty_key = address(seed, 0, Purpose.NOVELTY)
     return Contest(
+        base=base,
         pools=pools,
         benches=benches,
         schedule=schedules.first_schedule(selfplay.schedule),
@@ -78,9 +82,9 @@ def first_contest(config: DuelConfig, world: Arena, learners: Learners, seed: Ar
 
 def levels(contest: Contest, config: DuelConfig) -> tuple[ArenaLevel, ArenaLevel]:
     """Return the level of now and the one before it."""
-    base, curriculum = config.arena.level, config.selfplay.curriculum
-    now = curricula.level_at(contest.curriculum.stage, curriculum, base)
-    return now, curricula.level_at(contest.stage_before, curriculum, base)
+    rules, table = config.selfplay.curriculum, config.arena.level
+    now = curricula.level_at(contest.curriculum.stage, rules, table, contest.base)
+    return now, curricula.level_at(contest.stage_before, rules, table, contest.base)
 
 
 def with_new_opponents(contest: Contest, games: Games, config: DuelConfig, key: Key[Array, ""]) -> Contest:

@@ -37,7 +37,7 @@ from outlast.programs.play import (
     reset_pool,
 )
 from outlast.selfplay import schedule as schedules
-from outlast.worlds.arena import Arena, Outcome, Role, level_of
+from outlast.worlds.arena import Arena, ArenaLevel, Outcome, Role, level_of
 from outlast.worlds.arena.scripted import N_DRAWS
 
 
@@ -68,8 +68,8 @@ class Duel:
         """Count the world steps of one iteration of one seed."""
         return self.config.collect.worlds * self.config.collect.horizon
 
-    def init(self, seed: Int[Array, ""]) -> DuelState:
-        """Return the state before the first iteration."""
+    def init(self, seed: Int[Array, ""], level: ArenaLevel | None = None) -> DuelState:
+        """Return the state before the first iteration; self-play may begin at another level than the config's."""
         world, config = self.world, self.config
         key = address(seed, 0, Purpose.NETWORKS)
         learners = {
@@ -79,9 +79,9 @@ class Duel:
             for role in config.roles
         }
         contest = None
-        level = before = level_of(config.arena.level)
+        level = before = level or level_of(config.arena.level)
         if config.learner == "both":
-            contest = contests.first_contest(config, world, learners, seed)
+            contest = contests.first_contest(config, world, learners, seed, level)
             level, before = contests.levels(contest, config)
         games_key = address(seed, 0, Purpose.WORLDS)
         games = fresh_games(config, world, level, before, games_key, config.collect.worlds)

@@ -24,21 +24,23 @@ def report(paths: list[Path], out: Path | None = None) -> dict[str, Any]:
 
     The files go to `out`, or to `report/` in the first run.
     """
-    from outlast.report import plots
+    from outlast.report import balance, plots
     from outlast.report.page import page
 
     if not paths:
         raise Refused("report: name at least one run")
     records = [read_run(Path(path)) for path in paths]
     folder = Path(paths[0]) / "report" if out is None else out
-    files = [folder / name for name in FILES]
+    maps = balance.files(records[0]) if records[0].program == "balance" else {}
+    files = [folder / name for name in (*FILES, *maps)]
     document = {"runs": [run_document(record) for record in records], "files": [str(file) for file in files]}
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
     try:
         with disk.writing(f"{folder}"):
             disk.make_folder(folder)
             html = page(records, document, plots.svg(records))
-            for file, data in zip(files, (plots.png(records), html.encode(), text.encode()), strict=True):
+            contents = (plots.png(records), html.encode(), text.encode(), *maps.values())
+            for file, data in zip(files, contents, strict=True):
                 disk.write_atomic(file, data)
     except OSError as error:
         raise RunProblem(f"cannot write {folder}: {error.strerror}") from None

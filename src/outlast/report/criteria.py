@@ -98,4 +98,5 @@ GENERAL: tuple[Criterion, ...] = (finite, finished)
 CRITERIA: dict[str, tuple[Criterion, ...]] = {
     "duel": (*(wins(target) for target in TARGETS), *CONTEST, *GENERAL),
     "survive": GENERAL,
+    "balance": GENERAL,
 }

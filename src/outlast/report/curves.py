@@ -48,6 +48,30 @@ QUANTITIES = (
         "value_loss", "Value loss", "squared return", "learner/value_loss", "iteration", bounds=POSITIVE
     ),
 )
+EVALUATED = (
+    Quantity(
+        "sr_p", "SR_P, evaluated", "share of games", "evaluation/capture_rate", "iteration", bounds=RATE
+    ),
+    Quantity("ne_gap", "NE gap", "|SR_P - SR_E|", "evaluation/ne_gap", "iteration", bounds=RATE),
+    Quantity(
+        "panel_pursuer",
+        "Pursuer against panel",
+        "share won",
+        "evaluation/panel_pursuer",
+        "iteration",
+        bounds=RATE,
+    ),
+    Quantity(
+        "panel_evader",
+        "Evader against panel",
+        "share won",
+        "evaluation/panel_evader",
+        "iteration",
+        bounds=RATE,
+    ),
+    Quantity("spawn_max_m", "Level: largest start", "metres", "contest/spawn_max_m", "iteration"),
+)
+"""What self-play evaluates inside training."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +84,21 @@ class Curve:
     low: np.ndarray
     high: np.ndarray
 
+    def filled_only(self) -> "Curve":
+        """Leave out the bins in which no seed has a value, so that rare measures are still lines."""
+        kept = np.isfinite(self.per_seed).any(axis=0)
+        return Curve(
+            self.steps[kept], self.per_seed[:, kept], self.mean[kept], self.low[kept], self.high[kept]
+        )
+
 
 def quantities(record: RunRecord) -> list[Quantity]:
     """List what this run has followed, the capture of each opponent included."""
     found = [
         q
-        for q in QUANTITIES
+        for q in (*QUANTITIES, *EVALUATED)
         if q.metric in record.metrics and (q.gathered != "share" or q.of in record.metrics)
+        if q.metric != "contest/spawn_max_m" or np.ptp(record.metrics[q.metric]) > 0
     ]
     return found + [opponent_quantity(name) for name in opponents(record)]
 

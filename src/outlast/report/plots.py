@@ -144,11 +144,12 @@ def layout(records: list[RunRecord]) -> Rows:
     panels = [Panel(q.title, q.unit, q) for q in curves.QUANTITIES if q.name in names]
     outcome = [p for p in panels if p.quantity and p.quantity.gathered != "iteration"]
     health = [p for p in panels if p not in outcome]
+    evaluated = [Panel(q.title, q.unit, q) for q in curves.EVALUATED if q.name in names]
     against = list(dict.fromkeys(name for record in records for name in curves.opponents(record)))
     met = [_opponent_panel(name, records) for name in against] if len(against) > 1 else []
     if any(speeds(record) for record in records):
         health.append(Panel("Speed", "steps/s per process", None))
-    rows = [outcome, *(met[i : i + 5] for i in range(0, len(met), 5)), health]
+    rows = [outcome, evaluated, *(met[i : i + 5] for i in range(0, len(met), 5)), health]
     return [[(2 if panel is outcome[0] else 1, panel) for panel in row] for row in rows if row]
 
 
@@ -180,7 +181,7 @@ def _draw(axes: "Axes", record: RunRecord, panel: Panel, edges: Any, shade: str,
         return
     if panel.quantity.name not in {quantity.name for quantity in curves.quantities(record)}:
         return
-    curve = curves.curve(record, panel.quantity, edges)
+    curve = curves.curve(record, panel.quantity, edges).filled_only()
     for values in curve.per_seed:
         axes.plot(curve.steps, values, color=shade, lw=0.6, alpha=0.45 if alone else 0.25)
     axes.plot(curve.steps, curve.mean, color=shade, lw=1.9)
@@ -206,7 +207,7 @@ def _finish(axes: "Axes", panel: Panel, edges: Any) -> None:
     if panel.quantity is None:
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    elif panel.quantity.gathered == "share":
+    elif panel.quantity.bounds == curves.RATE:
         axes.set_yticks(RATE_TICKS)
         axes.set_ylim(-0.03, 1.03)
     elif panel.quantity.name == "explained_variance":
@@ -222,7 +223,8 @@ def _legend(page: "Figure", rows: Rows, records: list[RunRecord], shades: list[s
 
     if len(records) == 1:
         n, role = len(records[0].seeds), records[0].role
-        mean = f"mean of {n} seed{'s' if n > 1 else ''}{f' ({role} learns)' if role else ''}"
+        who = {"": "", "both": " (both roles learn)"}.get(role, f" ({role} learns)")
+        mean = f"mean of {n} seed{'s' if n > 1 else ''}{who}"
         entries: list[tuple[str, Any]] = [(mean, Line2D([], [], color=shades[0], lw=1.9))]
     else:
         named = zip(labels(records), shades, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from outlast.selfplay.config import CurriculumConfig
-from outlast.worlds.arena import ArenaLevel, LevelConfig, level_of
+from outlast.worlds.arena import ArenaLevel, LevelConfig
 
 REACH = 0.8
 DISCRETE_LEVELS = 6
@@ -70,9 +70,10 @@ def stage_table(config: CurriculumConfig, base: LevelConfig) -> list[tuple[float
     return [(low, high, k, k) for (low, high), k in zip(bands, (0, 0, n, n, n, n), strict=True)]
 
 
-def level_at(stage: Int[Array, ""], config: CurriculumConfig, base: LevelConfig) -> ArenaLevel:
-    """Return the level of a stage as data."""
-    level = level_of(base)
+def level_at(
+    stage: Int[Array, ""], config: CurriculumConfig, base: LevelConfig, level: ArenaLevel
+) -> ArenaLevel:
+    """Return the level of a stage as data: a level with the distances and obstacles of the stage."""
     if config.kind == "none":
         return level
     table = stage_table(config, base)
