@@ -70,7 +70,6 @@ def test_rates_appear_where_an_evaluation_is_due(trained):
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ("duel.selfplay.curriculum.kind=smooth", "no curriculum"),
         ("duel.run.steps=7", "duel.run has no effect"),
         ("run.evaluate_every=3", "run.evaluate_every has no effect"),
         ("x.field=max_steps", "both max_steps"),
@@ -84,6 +83,12 @@ def test_a_map_that_makes_no_sense_is_one_line(change, part):
         programs.from_preset("balance", [*SMALL, change])
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_curriculum_would_change_the_game():
+    moving = ["duel.selfplay.curriculum.kind=smooth", "duel.selfplay.curriculum.obstacles=2"]
+    with pytest.raises(BadInput, match="no curriculum, which would change the game"):
+        programs.from_preset("balance", [*SMALL, *moving])
 
 
 @pytest.mark.parametrize(
