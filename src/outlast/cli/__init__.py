@@ -11,7 +11,7 @@ from pathlib import Path
 from outlast import __version__
 
 DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
-STUDIES = ("calibration", "ra")
+STUDIES = ("calibration", "headline", "ra")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +56,9 @@ def parser() -> Parser:
     presets.add_argument("name", nargs="?", metavar="NAME")
     study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
     study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))
+    study.add_argument(
+        "--only", action="append", default=[], metavar="PRESET", help="headline: these rows only"
+    )
     study.add_argument("--games", type=int, default=1000, metavar="N", help="games a cell (default 1000)")
     study.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds of each variant (default 5)")
     study.add_argument("--steps", type=int, default=2_000_000, metavar="N", help="steps a seed (default 2M)")

@@ -222,10 +222,16 @@ def study(given: argparse.Namespace) -> int:
     within("--seeds", given.seeds, 1, MAX_SEEDS)
     within("--steps", given.steps, 1, 10**13)
     prepare()
+    workers = min(os.cpu_count() or 1, given.seeds)
+    if given.name == "headline":
+        from outlast.cli.study_headline import run_study as headline
+
+        folder = given.runs / "headline"
+        print(headline(folder, given.out, only=given.only, seeds=given.seeds, workers=workers))
+        return DONE
     if given.name == "ra":
         from outlast.cli.study_ra import run_study
 
-        workers = min(os.cpu_count() or 1, given.seeds)
         print(
             run_study(
                 given.runs / "study-ra", given.out, seeds=given.seeds, steps=given.steps, workers=workers

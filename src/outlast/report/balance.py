@@ -80,7 +80,7 @@ def png(found: dict[str, Any]) -> bytes:
     for (row, column), rate in np.ndenumerate(rates):
         ink = "white" if abs(rate - 0.5) > 0.3 else "black"
         text = _cell(found["sr_p"][row][column]).replace(" [", "\n[")
-        axis.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
+        axis.text(column, row - 0.2, text, ha="center", va="center", fontsize=7.5, color=ink)
     even = [(c["mean"], row) for row, c in enumerate(found["even_at"]) if c["mean"] is not None]
     if even:
         places = np.interp([at for at, _ in even], xs, np.arange(len(xs)))
