@@ -87,7 +87,9 @@ def safety(line: Line) -> Fields:
 
 def spawn(line: Line) -> Fields:
     """Give the first distances; a curriculum decides them itself, but for the least one of the smooth kind."""
-    if line.adapts and line.has("max_init_distance") or line["curriculum"] and line.has("min_init_distance"):
+    if (line.adapts and line.has("max_init_distance")) or (
+        line["curriculum"] and line.has("min_init_distance")
+    ):
         refuse("--min_init_distance and --max_init_distance have no effect here: the curriculum decides")
     least = line.given.get("min_init_distance", 2.0 if line["smooth_curriculum"] else 3.0)
     return {LEVEL + "spawn_min_m": least, LEVEL + "spawn_max_m": line["max_init_distance"]}
@@ -300,7 +302,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("n_obstacle_obs", int, 0, COUNTS, obstacles),
     ),
     "sight": (
-        Flag("full_obs", bool, False, (COLD + "enabled", COLD + "steps"), cold_start),
+        Flag("full_obs", bool, False, (COLD + "enabled", COLD + "steps", "run.steps"), cold_start),
         Flag("partial_obs_los", bool, False, (SENSING + "mode",), sight),
         Flag("asymmetric_obs", bool, False, (SENSING + "evader_sees_all",), sight),
         Flag("sensing_radius", float, None, (SENSING + "radius_m", SENSING + "line_of_sight"), sight),

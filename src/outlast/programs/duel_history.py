@@ -4,7 +4,7 @@ All of it is a pure function of the lines of the journal that hold an evaluation
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlast.programs.duel_config import DuelConfig
@@ -20,13 +20,13 @@ def is_evaluation(record: Record) -> bool:
     return any(rate is not None for rate in rates)
 
 
-def history(records: list[Record], config: DuelConfig, seeds: list[int]) -> dict[str, Any]:
+def history(records: Sequence[Record], config: DuelConfig, seeds: list[int]) -> dict[str, Any]:
     """Return the document of one seed, or of several as a list under `seeds`."""
     each = [_of_seed(records, config, place) | {"seed": seed} for place, seed in enumerate(seeds)]
     return each[0] if len(each) == 1 else {"seeds": each}
 
 
-def _of_seed(records: list[Record], config: DuelConfig, place: int) -> dict[str, Any]:
+def _of_seed(records: Sequence[Record], config: DuelConfig, place: int) -> dict[str, Any]:
     seen = [_picked(record, place) for record in records]
     adapts = config.selfplay.curriculum.kind != "none"
     entries, moves, stage, advances = [], [], 0, 0
@@ -97,7 +97,7 @@ def _move(entry: Record, stage: int, config: DuelConfig) -> dict[str, Any]:
     return {"level": stage + 1, "max_distance": largest} | {name: entry[name] for name in names}
 
 
-def log_line(records: list[Record], config: DuelConfig, seeds: list[int]) -> str:
+def log_line(records: Sequence[Record], config: DuelConfig, seeds: list[int]) -> str:
     """Say in a line what the last evaluation has shown; several seeds stand beside each other."""
     last = records[-1]["metrics"]
     documents = history(records, config, seeds)
@@ -114,7 +114,8 @@ def log_line(records: list[Record], config: DuelConfig, seeds: list[int]) -> str
         f"NE gap {beside('ne_gap', '.3f')}",
     ]
     if config.selfplay.league.capacity:
-        parts.append(f"Pool {' '.join(f'{int(n)}' for n in last['contest/pool_pursuer'])}")
+        sizes = zip(last["contest/pool_pursuer"], last["contest/pool_evader"], strict=True)
+        parts.append(f"Pool {' '.join(f'{int(p)}+{int(e)}' for p, e in sizes)}")
     level = beside("curriculum_level", "") if config.selfplay.curriculum.kind != "none" else "fixed"
     return ", ".join([*parts, f"level {level}"])
 
