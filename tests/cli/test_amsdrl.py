@@ -174,7 +174,11 @@ EFFECTS = [
     (MICRO, "alternate_freeze", {FREEZE + "enabled": True}),
     (FROZEN, "freeze_switch_threshold 0.8", {FREEZE + "threshold": 0.8}),
     (FROZEN, "freeze_switch_consecutive 2", {FREEZE + "consecutive": 2}),
-    (FROZEN, "freeze_thr_schedule 0:0.8,2500000:0.75", {FREEZE + "schedule": ((0, 0.8), (2_500_000, 0.75))}),
+    (
+        FROZEN,
+        "freeze_thr_schedule 0:0.8,2500000:0.75",
+        {FREEZE + "threshold": 0.8, FREEZE + "schedule": ((2_500_000, 0.75),)},
+    ),
     (FROZEN, "self_play_start_steps 15000000", {FREEZE + "both_from_steps": 15_000_000}),
     (FROZEN, "force_first_switch_steps 3000000", {FREEZE + "force_first_steps": 3_000_000}),
     (FROZEN, "force_switch_steps 2000000", {FREEZE + "force_steps": 2_000_000}),
@@ -316,6 +320,10 @@ def test_ppo_may_be_named():
         (f"{PHASES} --snapshot_freq_micro 5", ["--snapshot_freq_micro", "--micro_phase_steps"]),
         (f"{SOLO} --snapshot_freq_micro 5", ["--snapshot_freq_micro", "--opponent_pool_size"]),
         (f"{FROZEN} --freeze_thr_schedule 0=0.8", ["--freeze_thr_schedule", "step:threshold"]),
+        (
+            f"{FROZEN} --freeze_thr_schedule 0:0.8 --freeze_switch_threshold 0.7",
+            ["--freeze_switch_threshold has no effect", "begins at step 0"],
+        ),
         # Combinations that our config refuses; its line names the field.
         (f"{MICRO} --phase_warmup", ["warm_up has no effect with kind = micro"]),
         (f"{MICRO} --pfsp", ["hard_opponents has no effect"]),

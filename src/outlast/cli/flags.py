@@ -240,14 +240,18 @@ def novelty_samples(line: Line) -> Fields:
 
 
 def freeze(line: Line) -> Fields:
-    """Read the thresholds that replace one another: `step:threshold,...`."""
+    """Read the thresholds that replace one another, `step:threshold,...`; that of step 0 is the first one."""
     text = line["freeze_thr_schedule"]
     try:
         pairs = [pair.split(":") for pair in text.split(",")] if text else []
         schedule = [[int(step), float(threshold)] for step, threshold in pairs]
     except ValueError:
         refuse(f"--freeze_thr_schedule {text!r}: write it as step:threshold,step:threshold")
-    return {FREEZE + "schedule": schedule} if schedule else {}
+    first = [threshold for step, threshold in schedule if step == 0]
+    if first and line.has("freeze_switch_threshold"):
+        refuse("--freeze_switch_threshold has no effect with a --freeze_thr_schedule that begins at step 0")
+    later = {FREEZE + "schedule": [pair for pair in schedule if pair[0] != 0]} if schedule else {}
+    return later | ({FREEZE + "threshold": first[-1]} if first else {})
 
 
 def when_given(name: str, path: str) -> Callable[[Line], Fields]:
@@ -362,7 +366,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("alternate_freeze", bool, False, (FREEZE + "enabled",)),
         Flag("freeze_switch_threshold", float, 0.6, (FREEZE + "threshold",)),
         Flag("freeze_switch_consecutive", int, 1, (FREEZE + "consecutive",)),
-        Flag("freeze_thr_schedule", str, "", (FREEZE + "schedule",), freeze),
+        Flag("freeze_thr_schedule", str, "", (FREEZE + "schedule", FREEZE + "threshold"), freeze),
         Flag("self_play_start_steps", int, 0, (FREEZE + "both_from_steps",)),
         Flag("force_first_switch_steps", int, 0, (FREEZE + "force_first_steps",)),
         Flag("force_switch_steps", int, 0, (FREEZE + "force_steps",)),
