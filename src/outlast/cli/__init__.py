@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outlast import __version__
+from outlast.cli import flags
 
 DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
 STUDIES = ("calibration", "headline", "ra")
@@ -29,6 +30,9 @@ def parser() -> Parser:
     root.add_argument("--version", action="version", version=f"outlast {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _train(commands.add_parser("train", help="start a run from a preset", allow_abbrev=False))
+    _amsdrl(
+        commands.add_parser("amsdrl", help="start a run by the original's command line", allow_abbrev=False)
+    )
     _resume(
         commands.add_parser("resume", help="go on with a run, to the identical result", allow_abbrev=False)
     )
@@ -79,6 +83,10 @@ def _run_flags(command: argparse.ArgumentParser, folder: str) -> None:
     command.add_argument("--seeds", type=int, default=1, metavar="N", help="train N seeds in one program")
     command.add_argument("--seed", type=int, default=0, metavar="K", help="the first seed (default 0)")
     command.add_argument("--steps", type=int, metavar="N", help="world steps per seed")
+    _run_options(command)
+
+
+def _run_options(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--workers", type=int, default=1, metavar="W", help="spread the seeds over W processes"
     )
@@ -86,6 +94,15 @@ def _run_flags(command: argparse.ArgumentParser, folder: str) -> None:
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change one field; may be repeated"
     )
     command.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def _amsdrl(command: argparse.ArgumentParser) -> None:
+    command.description = "Every flag says which fields it decides (`outlast presets ra1` explains them)."
+    command.usage = "%(prog)s FLAGS"
+    ours = command.add_argument_group("beside the original's flags")
+    ours.add_argument("--seeds", type=int, default=1, metavar="N", help="train N seeds, from --seed on")
+    _run_options(ours)
+    flags.add_flags(command)
 
 
 def _resume(command: argparse.ArgumentParser) -> None:

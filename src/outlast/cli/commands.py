@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.cli import BAD_INPUT, DONE, INTERRUPTED, REFUSED
+from outlast.cli.flags import FLAGS
 from outlast.config import BadInput
 
 MAX_SEEDS, MAX_SEED = 4096, 2**32 - 1
@@ -47,14 +48,39 @@ def train(given: argparse.Namespace) -> int:
     read_preset(given.preset)
     prepare()
     from outlast import programs
+
+    config = programs.from_preset(given.preset, overrides)
+    seeds = list(range(first, first + n_seeds))
+    return start(config, given.out or _free_folder(given.preset), seeds, workers, quiet=given.quiet)
+
+
+def start(config: Any, folder: Path, seeds: list[int], workers: int, *, quiet: bool) -> int:
+    """Make a run directory and train in it."""
+    from outlast import programs
     from outlast.run import layout
     from outlast.run.memory import check_memory
 
-    config = programs.from_preset(given.preset, overrides)
-    check_memory(programs.program_of(config), -(-n_seeds // workers), workers)
-    folder = given.out or _free_folder(given.preset)
-    layout.create(folder, config, list(range(first, first + n_seeds)), workers=workers)
-    return go(folder, quiet=given.quiet, fresh=False, allow_different=False)
+    check_memory(programs.program_of(config), -(-len(seeds) // workers), workers)
+    layout.create(folder, config, seeds, workers=workers)
+    return go(folder, quiet=quiet, fresh=False, allow_different=False)
+
+
+def amsdrl(given: argparse.Namespace) -> int:
+    """Start the run that a command line of the original asks for."""
+    n_seeds = within("--seeds", given.seeds, 1, MAX_SEEDS)
+    first = within("--seed", getattr(given, "seed", FLAGS["seed"].default), 0, MAX_SEED - n_seeds)
+    workers = within("--workers", given.workers, 1, n_seeds)
+    folder = Path(getattr(given, "output", FLAGS["output"].default))
+    prepare()
+    from outlast.cli.amsdrl import config_of, differences, given_flags
+    from outlast.config import parse_override
+
+    flags = given_flags(given)
+    config = config_of(flags, dict(parse_override(text) for text in given.set))
+    tell("what is not as in the original:")
+    for line in differences(flags, config):
+        tell(f"  {line}")
+    return start(config, folder, list(range(first, first + n_seeds)), workers, quiet=given.quiet)
 
 
 def balance(given: argparse.Namespace) -> int:
@@ -249,4 +275,4 @@ def study(given: argparse.Namespace) -> int:
     return DONE
 
 
-__all__ = ["BAD_INPUT", "evaluate", "presets", "report", "resume", "study", "train", "verify"]
+__all__ = ["BAD_INPUT", "amsdrl", "evaluate", "presets", "report", "resume", "study", "train", "verify"]

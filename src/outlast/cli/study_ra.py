@@ -26,6 +26,7 @@ ZERO_SUM = {
 }
 BROKEN = {
     "selfplay.league.history": 0.09,
+    "selfplay.league.groups": 1,
     "selfplay.league.eviction": "fifo",
     "arena.timeout": "truncates",
     "arena.time_to_go": False,
@@ -33,7 +34,14 @@ BROKEN = {
 }
 STUCK_AT_START = {"arena.level.spawn_min_m": 2.0, "arena.level.spawn_max_m": 5.0}
 REPAIRS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("pool", {"selfplay.league.history": 0.5, "selfplay.league.eviction": "reservoir"}),
+    (
+        "pool",
+        {
+            "selfplay.league.history": 0.5,
+            "selfplay.league.groups": 8,
+            "selfplay.league.eviction": "reservoir",
+        },
+    ),
     ("timeout", {"arena.timeout": "terminates", "arena.time_to_go": True}),
     ("horizon", {"ppo.discount": 0.995}),
     ("zero-sum reward", ZERO_SUM),

@@ -217,8 +217,8 @@ def policy_entropy(learner: PpoState, config: DuelConfig) -> Float[Array, ""]:
 
 def evaluation(
     config: DuelConfig, world: Arena, learners: Learners, level: ArenaLevel
-) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, "2"]]:
-    """Play fixed first states head to head and against the panel: capture rate, mean capture time, panel scores."""
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, "2"]]:
+    """Play fixed first states: capture rate, mean capture time and mean length head to head, and panel scores."""
     rules = config.selfplay.evaluation
     players = {
         role: learned_player(learners[name_of(role)], role, world, config.ppo, sampled=rules.sampled)
@@ -238,7 +238,7 @@ def evaluation(
             pair = (players[role], theirs) if role == Role.PURSUER else (theirs, players[role])
             caught = jnp.mean(play(world, first, *pair, key).captured)
             scores = scores.at[role].set(caught if role == Role.PURSUER else 1 - caught)
-    return jnp.mean(games.captured), capture_s, scores
+    return jnp.mean(games.captured), capture_s, jnp.mean(games.steps), scores
 
 
 def evaluated(
@@ -253,7 +253,7 @@ def evaluated(
     """Evaluate, and let everything that looks at evaluations react: the only place where levels change."""
     selfplay, base = config.selfplay, config.arena.level
     now, _ = levels(contest, config)
-    rate, capture_s, panel = evaluation(config, world, learners, now)
+    rate, capture_s, steps, panel = evaluation(config, world, learners, now)
     last = contest.curriculum.stage >= curricula.n_stages(selfplay.curriculum, base) - 1
     before = contest.balance
     balance = balances.after_evaluation(
@@ -283,7 +283,7 @@ def evaluated(
         stage_before=jnp.where(moved, contest.curriculum.stage, contest.stage_before),
         anchor=anchor,
     )
-    return contest, learners, evaluation_metrics(rate, capture_s, panel)
+    return contest, learners, evaluation_metrics(rate, capture_s, steps, panel)
 
 
 def _after_advance(
@@ -315,12 +315,13 @@ def _restored(
     return dataclasses.replace(contest, best=best, balance=balance), after
 
 
-def evaluation_metrics(rate: Array, capture_s: Array, panel: Array) -> Metrics:
+def evaluation_metrics(rate: Array, capture_s: Array, steps: Array, panel: Array) -> Metrics:
     """Name the results of an evaluation; all NaN in iterations without one."""
     return {
         "evaluation/capture_rate": rate,
         "evaluation/ne_gap": jnp.abs(2 * rate - 1),
         "evaluation/capture_time_s": capture_s,
+        "evaluation/episode_steps": steps,
         "evaluation/panel_pursuer": panel[Role.PURSUER],
         "evaluation/panel_evader": panel[Role.EVADER],
     }

@@ -185,7 +185,7 @@ class Duel:
             config.selfplay.evaluation.every_steps, per_iteration
         ) == 0
         key = address(*here, Purpose.EVALUATE)
-        nothing = contests.evaluation_metrics(*[jnp.float32(jnp.nan)] * 2, jnp.full(2, jnp.nan))
+        nothing = contests.evaluation_metrics(*[jnp.float32(jnp.nan)] * 3, jnp.full(2, jnp.nan))
         contest, learners, found = jax.lax.cond(
             due,
             lambda c, ls: contests.evaluated(c, ls, state.iteration + 1, config, self.world, observed, key),

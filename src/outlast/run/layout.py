@@ -10,7 +10,7 @@ from outlast.config import BadInput, Section, canonical_json, defaults
 from outlast.run import disk
 
 CONFIG, SEEDS, IDENTITY = "config.json", "seeds.json", "identity.json"
-DEFAULTS = "defaults.json"
+DEFAULTS, HISTORY = "defaults.json", "history.json"
 METRICS, EVENTS, EVALUATIONS = "metrics.jsonl", "events.jsonl", "evaluations.jsonl"
 CHECKPOINTS, POLICIES, CRASH, TENSORBOARD = "checkpoints", "policies", "crash", "tensorboard"
 

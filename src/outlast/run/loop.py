@@ -23,6 +23,7 @@ from outlast.run import checkpoint, identity, layout
 from outlast.run.checkpoint import Checkpoint, Retention
 from outlast.run.errors import NoCheckpoint
 from outlast.run.guard import NonFinite, check_finite, dump
+from outlast.run.history import history_of
 from outlast.run.journal import START, Journal
 from outlast.run.leaves import named, restored
 from outlast.run.lock import run_lock
@@ -102,11 +103,13 @@ class Group:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.journals[layout.EVENTS].append([{"event": event, "time": now, **facts}])
 
-    def record(self, iteration: int, metrics: dict[str, np.ndarray]) -> None:
+    def record(self, iteration: int, metrics: dict[str, np.ndarray]) -> dict[str, Any]:
         """Append one iteration to the journal and refuse to go on with numbers that are not finite."""
-        line = {"iteration": iteration, "steps": iteration * self.program.steps_per_iteration}
-        self.journals[layout.METRICS].append([line | {"metrics": metrics}])
+        steps = iteration * self.program.steps_per_iteration
+        line = {"iteration": iteration, "steps": steps, "metrics": metrics}
+        self.journals[layout.METRICS].append([line])
         check_finite(iteration, metrics, self.seeds)
+        return line
 
     def save(self, states: PyTree, iteration: int, metrics: dict[str, np.ndarray]) -> float:
         """Save a checkpoint and the light policy file, then prune; return the seconds it took."""
@@ -187,6 +190,7 @@ def _iterate(group: Group, states: PyTree, iteration: int, stop: StopRequest, op
     step = group.compiled(states) if iteration < last else None
     group.log("compiled", seconds=time.monotonic() - begin)
     evaluate = evaluator(group) if run.evaluate_every else None
+    history = history_of(group.folder, group.config, group.seeds)
     saved_at, saved_time, saving = iteration, time.monotonic(), 0.0
     title = f"{group.config.program} x{len(group.seeds)}"
     with (
@@ -199,7 +203,9 @@ def _iterate(group: Group, states: PyTree, iteration: int, stop: StopRequest, op
             states, device_metrics = step(states)
             iteration += 1
             metrics = {name: np.asarray(value) for name, value in device_metrics.items()}
-            group.record(iteration, metrics)
+            line = group.record(iteration, metrics)
+            if history and (seen := history.take(line)):
+                options.tell(f"{group.folder}: {seen}")
             if board:
                 board(iteration * per_iteration, metrics)
             if evaluate and iteration % run.evaluate_every == 0:
