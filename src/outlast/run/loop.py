@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from outlast.config import Section
 from outlast.evaluate import BESIDE
-from outlast.run import checkpoint, identity, layout
+from outlast.run import checkpoint, disk, identity, layout
 from outlast.run.checkpoint import Checkpoint, Retention
 from outlast.run.errors import Damaged, NoCheckpoint
 from outlast.run.guard import NonFinite, check_finite, dump
@@ -71,7 +71,9 @@ class Group:
             saved, messages = self._newest()
         except NoCheckpoint as problem:
             if self._has_history() and not fresh:
-                raise NoCheckpoint(f"{problem}; put a good copy back, or begin again with `--fresh`") from None
+                raise NoCheckpoint(
+                    f"{problem}; put a good copy back, or begin again with `--fresh`"
+                ) from None
             self._open_journals({})
             # As a checkpoint would give it back: a resumed run must compile the very same program.
             return restored(named(jax.jit(self._init)()), shapes), 0, ["begins at iteration 0"]
@@ -95,9 +97,9 @@ class Group:
                 told.append(f"{problem}; going back to before iteration {before}")
 
     def _has_history(self) -> bool:
-        metrics = self.folder / layout.METRICS
-        quarantined = self.folder / layout.CHECKPOINTS / checkpoint.QUARANTINE
-        return quarantined.exists() or (metrics.exists() and metrics.stat().st_size > 0)
+        metrics, kept = self.folder / layout.METRICS, self.folder / layout.CHECKPOINTS
+        # Anything in the folder counts: good ones that lack their journal, bad ones in quarantine.
+        return bool(disk.names(kept)) or (metrics.exists() and metrics.stat().st_size > 0)
 
     def _init(self) -> PyTree:
         return jax.lax.map(self.program.init, jnp.array(self.seeds, jnp.uint32))
