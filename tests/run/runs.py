@@ -121,7 +121,9 @@ def killed_after(straight, folder, iteration):
 
 def command(*arguments, **options):
     """Start `python -m outlast` with the compile cache of the tests."""
-    environment = os.environ | {"OUTLAST_CACHE": jax.config.jax_compilation_cache_dir, "NPROC": "1"}
+    # The flags of this process, whatever a process of its own would choose: both must give the same bits.
+    same = {"NPROC": "1", "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
+    environment = os.environ | same | {"OUTLAST_CACHE": jax.config.jax_compilation_cache_dir}
     return subprocess.Popen(
         [sys.executable, *(options.pop("by", ["-m", "outlast"])), *map(str, arguments)],
         env=environment,

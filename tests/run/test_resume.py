@@ -133,9 +133,9 @@ def test_a_group_of_seeds_resumes_and_each_is_as_if_it_were_alone(trained, tmp_p
 def test_two_workers_give_the_bytes_of_their_groups(trained, tmp_path):
     config = config_of("chase", LENGTHS["chase"])
     layout.create(tmp_path / "run", config, [0, 1], workers=2)
-    code, _, told = finished("resume", tmp_path / "run", "--steps", 384, "--quiet")
-    assert (code, told.count("finished, 384 steps")) == (0, 2), told
-    code, _, told = finished("resume", tmp_path / "run", "--steps", config.run.steps, "--quiet")
+    for part in layout.groups(tmp_path / "run"):
+        go_on(part, config_of("chase", 3))
+    code, _, told = finished("resume", tmp_path / "run")
     assert (code, told.count("restored iteration 3")) == (0, 2), told
     for part, seeds in (("group-0", (0,)), ("group-1", (1,))):
         assert result(tmp_path / "run" / part) == result(trained("chase", seeds))
