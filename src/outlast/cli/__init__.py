@@ -118,11 +118,12 @@ def _resume(command: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = parser().parse_args(arguments)
-    from outlast.cli import commands
     from outlast.config import BadInput
     from outlast.run.errors import RunProblem
 
     try:
+        from outlast.cli import commands
+
         return getattr(commands, given.command)(given)
     except BadInput as problem:
         print(f"outlast: {problem}", file=sys.stderr)
@@ -132,3 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return REFUSED
     except BrokenPipeError:
         return DONE
+    except OSError as problem:
+        print(f"outlast: {problem.filename or 'a file'}: {problem.strerror or problem}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("outlast: interrupted", file=sys.stderr)
+        return INTERRUPTED

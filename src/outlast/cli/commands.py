@@ -1,6 +1,7 @@
 """What each command does. Everything heavy is imported inside, after the settings that jax reads at import."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -113,19 +114,26 @@ def resume(given: argparse.Namespace) -> int:
 
     parts = layout.groups(given.run)
     if given.steps is not None:
-        within("--steps", given.steps, 1, 10**13)
-        prepare()
-        from outlast import programs
-        from outlast.config import override, validate
-
-        for folder in {given.run, *parts}:
-            config = _config(folder)
-            document = override(config.model_dump(mode="json"), "run.steps", given.steps, model=type(config))
-            layout.write_config(
-                folder,
-                validate(programs.config_model(document, source="--steps"), document, source="--steps"),
-            )
+        _set_budget(given.run, parts, within("--steps", given.steps, 1, 10**13))
     return go(given.run, quiet=given.quiet, fresh=given.fresh, allow_different=given.allow_different)
+
+
+def _set_budget(run: Path, parts: list[Path], steps: int) -> None:
+    """Write a new budget into the configs of a run that nobody is training."""
+    prepare()
+    from outlast import programs
+    from outlast.config import override, validate
+    from outlast.run import layout
+    from outlast.run.lock import run_lock
+
+    with contextlib.ExitStack() as locks:
+        for part in parts:
+            locks.enter_context(run_lock(part))
+        for folder in {run, *parts}:
+            config = _config(folder)
+            document = override(config.model_dump(mode="json"), "run.steps", steps, model=type(config))
+            model = programs.config_model(document, source="--steps")
+            layout.write_config(folder, validate(model, document, source="--steps"))
 
 
 def _config(folder: Path) -> Any:
@@ -147,7 +155,8 @@ def go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
     parts = layout.groups(folder)
     if len(parts) > 1:
         flags = ["--fresh"] * fresh + ["--allow-different"] * allow_different
-        return fleet.train(parts, total_steps=_total_steps(parts), flags=flags, quiet=quiet)
+        total = sum(_config(part).run.steps * len(layout.seeds_of(part)) for part in parts)
+        return fleet.train(parts, total_steps=total, flags=flags, quiet=quiet)
     prepare()
     from outlast import programs
     from outlast.run.loop import Options, train
@@ -160,14 +169,6 @@ def go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
         return INTERRUPTED
     tell(f"{folder}: finished, {ended.steps:,} steps a seed, {ended.steps_per_s:,.0f} steps/s")
     return DONE
-
-
-def _total_steps(parts: list[Path]) -> list[int]:
-    from outlast.run import layout
-
-    return [
-        json.loads((p / layout.CONFIG).read_text())["run"]["steps"] * len(layout.seeds_of(p)) for p in parts
-    ]
 
 
 def evaluate(given: argparse.Namespace) -> int:

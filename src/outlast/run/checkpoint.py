@@ -190,12 +190,15 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(manifest.iteration, leaves, manifest.facts, _digest_of(manifest.leaves))
 
 
-def load_newest(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """Read the newest good checkpoint, moving each bad one to quarantine with a line that says why."""
+def load_newest(folder: Path, *, before: int | None = None) -> tuple[Checkpoint, list[str]]:
+    """Read the newest good checkpoint, moving each bad one to quarantine with a line that says why.
+
+    With `before`, only those of an earlier iteration count.
+    """
     messages = []
     with disk.writing(f"in {folder}"):
         _tidy(folder)
-        for iteration in reversed(iterations(folder)):
+        for iteration in reversed([i for i in iterations(folder) if before is None or i < before]):
             path = folder / str(iteration)
             # Read twice before condemning: a passing fault of the disk or the memory is not in the file.
             with suppress(Damaged):
@@ -241,7 +244,7 @@ def prune(folder: Path, keep: Retention, *, verified: int | None = None) -> list
     newest that loads. Where none loads nothing is removed.
     """
     chosen = [i for i in doomed(iterations(folder), keep) if not (folder / str(i) / PINNED).exists()]
-    safe = verified if verified is not None or not chosen else _newest_intact(folder)
+    safe = verified if verified is not None or not chosen else newest_intact(folder)
     chosen = [i for i in chosen if safe is not None and i != safe]
     with disk.writing(f"in {folder}"):
         _tidy(folder)
@@ -253,7 +256,8 @@ def prune(folder: Path, keep: Retention, *, verified: int | None = None) -> list
     return chosen
 
 
-def _newest_intact(folder: Path) -> int | None:
+def newest_intact(folder: Path) -> int | None:
+    """Find the newest checkpoint that is good, moving none."""
     for iteration in reversed(iterations(folder)):
         with suppress(Damaged):
             return load(folder / str(iteration)).iteration

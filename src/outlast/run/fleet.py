@@ -21,7 +21,7 @@ TAIL_BYTES = 1 << 16
 SET_PARENT_DEATH_SIGNAL = 1
 
 
-def train(parts: list[Path], *, total_steps: list[int], flags: list[str], quiet: bool) -> int:
+def train(parts: list[Path], *, total_steps: int, flags: list[str], quiet: bool) -> int:
     """Run every group to its end and return the worst exit code."""
     environment = os.environ | {"NPROC": os.environ.get("NPROC", "1")}
     with stop_on_signals() as stop:
@@ -35,7 +35,7 @@ def train(parts: list[Path], *, total_steps: list[int], flags: list[str], quiet:
             for part in parts
         ]
         told = False
-        with Display(f"{len(parts)} groups", sum(total_steps), _steps_done(parts)[0], quiet=quiet) as display:
+        with Display(f"{len(parts)} groups", total_steps, _steps_done(parts)[0], quiet=quiet) as display:
             while any(child.poll() is None for child in children):
                 if stop.is_set and not told:
                     told = True

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.config import Section, fingerprint
-from outlast.run import disk, layout
+from outlast.run import checkpoint, disk, layout
 from outlast.run.errors import Damaged, Refused
 
 DECIDING = ("core.py", "keys.py", "nets.py", "worlds", "safety", "learners", "selfplay", "programs")
@@ -67,17 +67,13 @@ def check(folder: Path, now: dict[str, Any], *, allow_different: bool) -> bool:
     accepted by an explicit flag, and then the group is marked for ever.
     """
     path = folder / layout.IDENTITY
-    if not path.exists():
+    if not path.exists() and not checkpoint.iterations(folder / layout.CHECKPOINTS):
         _write(path, now | {"continued": "identical"})
         return True
-    try:
-        then = json.loads(path.read_text())
-        continued = then.pop("continued")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise Damaged(f"{path}: cannot be read ({error})") from None
+    then = _read(path)
     different = [name for name in now if then.get(name) != now[name]]
     if not different:
-        return continued == "identical"
+        return then.get("continued") == "identical"
     if not allow_different:
         name = different[0]
         raise Refused(
@@ -86,6 +82,13 @@ def check(folder: Path, now: dict[str, Any], *, allow_different: bool) -> bool:
         )
     _write(path, now | {"continued": "continued, not identical"})
     return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return {**json.loads(path.read_text())}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise Damaged(f"{path}: cannot be read ({error}); put a good copy back") from None
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

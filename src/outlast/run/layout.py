@@ -16,19 +16,26 @@ CHECKPOINTS, POLICIES, CRASH, TENSORBOARD = "checkpoints", "policies", "crash", 
 
 
 def create(folder: Path, config: Section, seeds: list[int], *, workers: int = 1) -> list[Path]:
-    """Make a run directory, with everything that decides it written before the first step; give its groups."""
-    if folder.exists():
+    """Make a run directory, with everything that decides it written before the first step; give its groups.
+
+    It gets its name last: a run that is there is whole, whenever its creation was killed.
+    """
+    if folder.exists() or folder.is_symlink():
         raise BadInput(f"--out {folder}: exists already; choose another, or `outlast resume {folder}`")
-    shares = [seeds[i::workers] for i in range(workers)]
-    parts = [folder] if workers == 1 else [folder / f"group-{i}" for i in range(workers)]
+    making = folder.with_name(f".{folder.name}.creating")
+    names = ["."] if workers == 1 else [f"group-{i}" for i in range(workers)]
     with disk.writing(f"{folder}"):
-        disk.make_folder(folder)
-        if workers > 1:
-            _describe(folder, config, seeds)
-        for part, share in zip(parts, shares, strict=True):
-            disk.make_folder(part)
-            _describe(part, config, share)
-    return parts
+        if making.exists():
+            disk.remove_tree(making)
+        disk.make_folder(making)
+        _describe(making, config, seeds)
+        for i, name in enumerate(names):
+            disk.make_folder(making / name)
+            _describe(making / name, config, seeds[i::workers])
+        disk.reached("create: before rename")
+        disk.rename(making, folder)
+        disk.fsync_folder(folder.parent)
+    return [folder / name for name in names]
 
 
 def _describe(folder: Path, config: Section, seeds: list[int]) -> None:
@@ -48,8 +55,8 @@ def groups(folder: Path) -> list[Path]:
     """List the groups of a run; a directory that is not a run is an error of the user's."""
     if not (folder / CONFIG).is_file():
         raise BadInput(f"{folder}: not a run directory (there is no {CONFIG} in it)")
-    parts = sorted(folder.glob("group-*"), key=lambda p: int(p.name.removeprefix("group-")))
-    return parts or [folder]
+    numbers = (name.removeprefix("group-") for name in disk.names(folder) if name.startswith("group-"))
+    return [folder / f"group-{n}" for n in sorted(int(n) for n in numbers if n.isdecimal())] or [folder]
 
 
 def seeds_of(folder: Path) -> list[int]:

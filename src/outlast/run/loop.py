@@ -19,9 +19,9 @@ from jaxtyping import PyTree
 
 from outlast.config import Section
 from outlast.evaluate import BESIDE
-from outlast.run import checkpoint, identity, layout
+from outlast.run import checkpoint, disk, identity, layout
 from outlast.run.checkpoint import Checkpoint, Retention
-from outlast.run.errors import NoCheckpoint
+from outlast.run.errors import Damaged, NoCheckpoint
 from outlast.run.guard import NonFinite, check_finite, dump
 from outlast.run.history import history_of
 from outlast.run.journal import START, Journal
@@ -69,29 +69,52 @@ class Group:
         """Restore the newest good checkpoint, or begin; also return what to tell the user."""
         shapes = jax.eval_shape(self._init)
         try:
-            saved, messages = checkpoint.load_newest(self.folder / layout.CHECKPOINTS)
-        except NoCheckpoint:
+            saved, messages = self._newest()
+        except NoCheckpoint as problem:
             if self._has_history() and not fresh:
-                raise
+                raise NoCheckpoint(
+                    f"{problem}; put a good copy back, or begin again with `--fresh`"
+                ) from None
             self._open_journals({})
-            return jax.jit(self._init)(), 0, ["begins at iteration 0"]
-        states = restored(saved.leaves, shapes)
-        self._open_journals(saved.facts["journals"])
+            # As a checkpoint would give it back: a resumed run must compile the very same program.
+            return restored(named(jax.jit(self._init)()), shapes), 0, ["begins at iteration 0"]
         self.best = Best(**saved.facts["best"])
-        return states, saved.iteration, [*messages, *_restored_lines(saved)]
+        return restored(saved.leaves, shapes), saved.iteration, [*messages, *_restored_lines(saved)]
+
+    def _newest(self) -> tuple[Checkpoint, list[str]]:
+        """Load the newest checkpoint with good journals; an older one writes a damaged journal's end anew."""
+        told: list[str] = []
+        before = None
+        while True:
+            try:
+                saved, more = checkpoint.load_newest(self.folder / layout.CHECKPOINTS, before=before)
+            except NoCheckpoint as problem:
+                raise NoCheckpoint("; ".join([*told, str(problem)])) from None
+            told, before = told + more, saved.iteration
+            try:
+                self._open_journals(saved.facts["journals"])
+                return saved, told
+            except Damaged as problem:
+                told.append(f"{problem}; going back to before iteration {before}")
 
     def _has_history(self) -> bool:
-        metrics = self.folder / layout.METRICS
-        quarantined = self.folder / layout.CHECKPOINTS / checkpoint.QUARANTINE
-        return quarantined.exists() or (metrics.exists() and metrics.stat().st_size > 0)
+        metrics, kept = self.folder / layout.METRICS, self.folder / layout.CHECKPOINTS
+        # Anything in the folder counts: good ones that lack their journal, bad ones in quarantine.
+        return bool(disk.names(kept)) or (metrics.exists() and metrics.stat().st_size > 0)
 
     def _init(self) -> PyTree:
         return jax.lax.map(self.program.init, jnp.array(self.seeds, jnp.uint32))
 
     def _open_journals(self, cursors: dict[str, Any]) -> None:
+        self.close()
         for name in (layout.METRICS, layout.EVALUATIONS):
             self.journals[name] = Journal.open(self.folder / name, cursors.get(name, START))
         self.journals[layout.EVENTS] = Journal.open(self.folder / layout.EVENTS, None)
+
+    def close(self) -> None:
+        """Close the journals."""
+        while self.journals:
+            self.journals.popitem()[1].close()
 
     def compiled(self, states: PyTree) -> Any:
         """Compile one iteration of every seed; the state is donated."""
@@ -123,15 +146,19 @@ class Group:
         facts = {"journals": cursors, "best": vars(self.best), "seeds": self.seeds}
         kept = self.folder / layout.CHECKPOINTS
         checkpoint.save(kept, iteration=iteration, leaves=named(states), facts=facts)
-        light = self.folder / layout.POLICIES
-        policies = jax.vmap(self.program.policies)(states)
-        checkpoint.save(light, iteration=iteration, leaves=named(policies), facts={"seeds": self.seeds})
+        self.save_policies(states, iteration)
         run = self.config.run
         best = frozenset({self.best.iteration} if run.keep_best else ())
         retention = Retention(last=run.keep_last, every=run.keep_every, best=best)
-        for folder in (kept, light):
+        for folder in (kept, self.folder / layout.POLICIES):
             checkpoint.prune(folder, retention, verified=iteration)
         return time.monotonic() - begin
+
+    def save_policies(self, states: PyTree, iteration: int) -> None:
+        """Save what is needed to play."""
+        leaves = named(jax.vmap(self.program.policies)(states))
+        folder = self.folder / layout.POLICIES
+        checkpoint.save(folder, iteration=iteration, leaves=leaves, facts={"seeds": self.seeds})
 
     def _score(self, metrics: dict[str, np.ndarray]) -> float | None:
         if not metrics:
@@ -149,25 +176,24 @@ def _restored_lines(saved: Checkpoint) -> list[str]:
 
 def train(folder: Path, config: Section, program: Any, seeds: list[int], *, options: "Options") -> Ended:
     """Train one group until its budget is used up or a signal comes; every exit leaves a good checkpoint."""
-    with run_lock(folder), stop_on_signals() as stop:
+    with run_lock(folder), stop_on_signals(options.tell) as stop:
         now = identity.identity(config, seeds)
         same = identity.check(folder, now, allow_different=options.allow_different)
         group = Group(folder, config, program, seeds)
-        states, iteration, messages = group.open(fresh=options.fresh)
-        if not same:
-            messages.append("continued, not identical: the identity of this run has changed")
-        for line in messages:
-            options.tell(f"{folder}: {line}")
-        group.log("started" if iteration == 0 else "resumed", iteration=iteration, messages=messages)
         try:
+            states, iteration, messages = group.open(fresh=options.fresh)
+            if not same:
+                messages.append("continued, not identical: the identity of this run has changed")
+            for line in messages:
+                options.tell(f"{folder}: {line}")
+            group.log("started" if iteration == 0 else "resumed", iteration=iteration, messages=messages)
             return _iterate(group, states, iteration, stop, options)
         except NonFinite as problem:
             path = dump(group, problem)
             group.log("nonfinite", iteration=problem.iteration, dump=str(path))
             raise problem.at(path) from None
         finally:
-            for journal in group.journals.values():
-                journal.close()
+            group.close()
 
 
 @dataclass(frozen=True)
@@ -186,6 +212,9 @@ def _iterate(group: Group, states: PyTree, iteration: int, stop: StopRequest, op
     metrics: dict[str, np.ndarray] = {}
     if iteration == 0:
         group.save(states, 0, metrics)
+    elif checkpoint.newest_intact(group.folder / layout.POLICIES) != iteration:
+        # A kill between the two saves, or damage: who evaluates now must not meet older policies.
+        group.save_policies(states, iteration)
     begin = time.monotonic()
     step = group.compiled(states) if iteration < last else None
     group.log("compiled", seconds=time.monotonic() - begin)

@@ -49,6 +49,8 @@ class Display:
         self._bar.update(self._task, completed=done, speed=f"{speed:,.0f} steps/s", note=note)
         if self._plain and not self._quiet and time.monotonic() - self._last_line > PLAIN_SECONDS:
             self._last_line = time.monotonic()
-            left = (self._total - done) / max(speed, 1e-9)
-            line = f"{self._title}: {done:,}/{self._total:,} steps, {speed:,.0f} steps/s, {left:.0f} s left, {note}"
-            print(line, file=sys.stderr, flush=True)
+            parts = [f"{done:,}/{self._total:,} steps"]
+            if speed > 0:
+                left_s = max(self._total - done, 0) / speed
+                parts += [f"{speed:,.0f} steps/s", f"{left_s:,.0f} s left"]
+            print(f"{self._title}: {', '.join(filter(None, [*parts, note]))}", file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
 """Check a run without touching it: every checkpoint byte by byte, every journal against its cursor. No jax."""
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from outlast.run import checkpoint, layout
+from outlast.run import checkpoint, disk, layout
 from outlast.run.errors import Damaged, NoCheckpoint, RunProblem
 
 CHUNK_BYTES = 1 << 20
@@ -51,7 +52,7 @@ def _verify_group(folder: Path) -> dict[str, Any]:
 def _check_journals(folder: Path, cursors: dict[str, Any]) -> None:
     for name, cursor in cursors.items():
         digest, left = hashlib.sha256(), cursor["bytes"]
-        with open(folder / name, "rb") as file:
+        with suppress(FileNotFoundError), disk.open_to_read(folder / name) as file:
             while left and (chunk := file.read(min(CHUNK_BYTES, left))):
                 digest.update(chunk)
                 left -= len(chunk)
