@@ -4,6 +4,9 @@ import itertools
 import shutil
 
 import pytest
+
+from outlast.run import checkpoint, layout
+from outlast.run.journal import read
 from runs import (
     config_of,
     create,
@@ -14,9 +17,6 @@ from runs import (
     share_compiled_programs,
     state_of,
 )
-
-from outlast.run import checkpoint, layout
-from outlast.run.journal import read
 
 LENGTHS = {"chase": 8, "duel": 6, "everything": 14}
 NAMES = list(LENGTHS)

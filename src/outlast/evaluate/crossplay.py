@@ -105,7 +105,7 @@ def played_matrices(
 ) -> list[Float[np.ndarray, "m n"]]:
     """Play all pairs of all seeds in one compiled program; return each seed's capture rates, pursuers in rows."""
     world = program.world
-    first = jax.jit(lambda: starts(world, level_of(program.config.arena.level), games))()
+    first = jax.jit(lambda: starts(world, level_of(program.config.last_level), games))()
     shapes = [tuple(len(cast[name][1]) for name in ROLES) for cast in casts]
     offsets = np.cumsum([(0, 0), *shapes], axis=0)[:-1]
     stacks = [

@@ -48,7 +48,7 @@ def head_to_head(program: Duel, learners: dict[str, PpoState], games: int = 1000
     refuse_one_sided(program, "head-to-head")
     games = max(games, LEAST_GAMES)
     world = sighted(program)
-    first = jax.jit(lambda: starts(world, level_of(program.config.arena.level), games))()
+    first = jax.jit(lambda: starts(world, level_of(program.config.last_level), games))()
     played, found = _matches(program, world, learners, first)
     document: dict[str, Any] = {"suite": "head-to-head", "games": games, "learner": "both"}
     document["visible_means"] = "no obstacle between the two; range and cone of the sensors do not count"

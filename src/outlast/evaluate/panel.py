@@ -41,7 +41,7 @@ def against(
 
 def beside(program: Duel, state: DuelState) -> Measures:
     """Measure the learners against the panel while they train: few games, pure, cheap."""
-    first = starts(program.world, level_of(program.config.arena.level), BESIDE_GAMES)
+    first = starts(program.world, level_of(program.config.last_level), BESIDE_GAMES)
     found = {}
     for role in program.config.roles:
         names, name = list(scripted.panel(role.other)), role.name.lower()
@@ -56,7 +56,7 @@ def beside(program: Duel, state: DuelState) -> Measures:
 
 def panel(program: Duel, learners: dict[str, PpoState], games: int) -> dict[str, Any]:
     """Evaluate stacks of learners (axis S) against the whole panel, with mean and with sampled actions."""
-    first = jax.jit(lambda: starts(program.world, level_of(program.config.arena.level), games))()
+    first = jax.jit(lambda: starts(program.world, level_of(program.config.last_level), games))()
     document: dict[str, Any] = {"suite": "panel", "games": games, "learner": program.config.learner}
     for role in program.config.roles:
         names, name = list(scripted.panel(role.other)), role.name.lower()

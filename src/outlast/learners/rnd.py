@@ -1,7 +1,7 @@
 """Random network distillation: novelty is how badly a trained predictor imitates a frozen random network.
 
-Observations are normalised by running moments, and so is the bonus: it has zero mean and unit variance over what has
-been seen, so it rewards the unfamiliar without paying one side for merely being alive.
+Observations are normalised by running moments. The bonus is in units of the running deviation of novelty and has zero
+mean over each batch, so it rewards the unfamiliar without paying, or fining, one side for merely being alive.
 """
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from outlast.learners.normalise import Moments, no_moments, normalised, updated
+from outlast.learners.normalise import CLIP, Moments, no_moments, normalised, updated
 from outlast.nets import Linear, Mlp, linear, mlp
 
 
@@ -61,9 +61,12 @@ def raw_novelty(novelty: Novelty, observations: Float[Array, "D N"]) -> Float[Ar
 
 
 def bonus(novelty: Novelty, observations: Float[Array, "D N"]) -> Float[Array, " N"]:
-    """Return the novelty of each observation with zero mean and unit variance; zero before anything was seen."""
-    error = raw_novelty(novelty, observations)[None]
-    return jnp.where(novelty.errors.count > 0, normalised(error, novelty.errors), 0.0)[0]
+    """Return the novelty of each observation above the batch's mean, clipped; zero before anything was seen."""
+    # The running mean would not do: it lags behind as the predictor learns, which would be a lasting fine.
+    error = raw_novelty(novelty, observations)
+    spread = jnp.sqrt(novelty.errors.squares[0] / jnp.maximum(novelty.errors.count, 1.0) + 1e-8)
+    centred = jnp.clip((error - jnp.mean(error)) / spread, -CLIP, CLIP)
+    return jnp.where(novelty.errors.count > 0, centred, 0.0)
 
 
 def learned(

@@ -8,14 +8,14 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from outlast.core import Metrics
 from outlast.keys import Purpose, address
 from outlast.learners import ewc, rnd
 from outlast.learners.ppo import PpoState, log_std
 from outlast.programs.duel_config import DuelConfig
-from outlast.programs.play import Games, Played, name_of
+from outlast.programs.play import NOT_SCRIPTED, WARM, Games, Played, name_of
 from outlast.selfplay import balance as balances
 from outlast.selfplay import curriculum as curricula
 from outlast.selfplay import rollback as rollbacks
@@ -41,7 +41,6 @@ class Contest(eqx.Module):
     benches: dict[str, Bench]
     schedule: Schedule
     curriculum: Curriculum
-    stage_before: Int[Array, ""]
     balance: Balance
     best: Learners
     rolling: Rolling | None
@@ -67,7 +66,6 @@ def first_contest(
         benches=benches,
         schedule=schedules.first_schedule(selfplay.schedule),
         curriculum=curricula.first_curriculum(),
-        stage_before=jnp.int32(0),
         balance=balances.first_balance(),
         best=dict(learners) if hard.collapse.enabled else {},
         rolling=rollbacks.first_rolling(learners, hard.rollback) if hard.rollback.enabled else None,
@@ -81,10 +79,15 @@ def first_contest(
 
 
 def levels(contest: Contest, config: DuelConfig) -> tuple[ArenaLevel, ArenaLevel]:
-    """Return the level of now and the one before it."""
+    """Return the level of now and the one below it."""
+    return level_of_stage(contest, config, 0), level_of_stage(contest, config, -1)
+
+
+def level_of_stage(contest: Contest, config: DuelConfig, offset: int) -> ArenaLevel:
+    """Return the level some stages from now, of those that there are."""
     rules, table = config.selfplay.curriculum, config.arena.level
-    now = curricula.level_at(contest.curriculum.stage, rules, table, contest.base)
-    return now, curricula.level_at(contest.stage_before, rules, table, contest.base)
+    stage = jnp.clip(contest.curriculum.stage + offset, 0, curricula.n_stages(rules, table) - 1)
+    return curricula.level_at(stage, rules, table, contest.base)
 
 
 def with_new_opponents(contest: Contest, games: Games, config: DuelConfig, key: Key[Array, ""]) -> Contest:
@@ -105,10 +108,14 @@ def with_new_opponents(contest: Contest, games: Games, config: DuelConfig, key: 
     return dataclasses.replace(contest, benches=benches)
 
 
-def trains(contest: Contest, iteration: Array, config: DuelConfig) -> dict[str, Bool[Array, ""]]:
-    """Tell which roles learn in this iteration."""
+def trains(
+    contest: Contest, played: Played, iteration: Array, config: DuelConfig
+) -> dict[str, Bool[Array, ""]]:
+    """Tell which roles learn in this iteration: not the pursuer, while a random one acts in any of its games."""
     schedule = config.selfplay.schedule
-    return {name_of(r): schedules.trains(contest.schedule, iteration, r, schedule) for r in Role}
+    learns = {name_of(r): schedules.trains(contest.schedule, iteration, r, schedule) for r in Role}
+    acts = ~jnp.any(played.opponent[:, config.blocks.live(Role.PURSUER)] == WARM)
+    return learns | {"pursuer": learns["pursuer"] & acts}
 
 
 def credit(contest: Contest, played: Played, config: DuelConfig) -> Contest:
@@ -118,7 +125,7 @@ def credit(contest: Contest, played: Played, config: DuelConfig) -> Contest:
         name, past = name_of(role), config.blocks.past(role)
         if name in contest.benches:
             learner_won = Outcome.CAPTURE if role == Role.EVADER else Outcome.TIMEOUT
-            by_pool = played.opponent[:, past] < 0
+            by_pool = played.opponent[:, past] == NOT_SCRIPTED
             pools[name] = credited(
                 contest.benches[name],
                 pools[name],
@@ -189,7 +196,11 @@ def guarded(
     if hard.entropy_floor.enabled:
         floor = hard.entropy_floor.log_std
         learners = {
-            name: eqx.tree_at(lambda s: s.network.log_std, s, jnp.maximum(s.network.log_std, floor))
+            name: eqx.tree_at(
+                lambda s: s.network.log_std,
+                s,
+                jnp.where(active[name], jnp.maximum(s.network.log_std, floor), s.network.log_std),
+            )
             for name, s in learners.items()
         }
     if contest.rolling is None:
@@ -216,9 +227,12 @@ def policy_entropy(learner: PpoState, config: DuelConfig) -> Float[Array, ""]:
 
 
 def evaluation(
-    config: DuelConfig, world: Arena, learners: Learners, level: ArenaLevel
+    config: DuelConfig, world: Arena, learners: Learners, level: ArenaLevel, last: ArenaLevel
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, "2"]]:
-    """Play fixed first states: capture rate, mean capture time and mean length head to head, and panel scores."""
+    """Play fixed first states: capture rate, mean capture time and mean length at a level, and panel scores.
+
+    The panel is met at the last level always: scores of different levels could not be compared.
+    """
     rules = config.selfplay.evaluation
     players = {
         role: learned_player(learners[name_of(role)], role, world, config.ppo, sampled=rules.sampled)
@@ -233,7 +247,7 @@ def evaluation(
     if rules.panel_games:
         for role in Role:
             names = PANEL[role]
-            first = starts(world, level, rules.panel_games * len(names))
+            first = starts(world, last, rules.panel_games * len(names))
             theirs = mixed_player(names, role.other, world)
             pair = (players[role], theirs) if role == Role.PURSUER else (theirs, players[role])
             caught = jnp.mean(play(world, first, *pair, key).captured)
@@ -252,9 +266,9 @@ def evaluated(
 ) -> tuple[Contest, Learners, Metrics]:
     """Evaluate, and let everything that looks at evaluations react: the only place where levels change."""
     selfplay, base = config.selfplay, config.arena.level
-    now, _ = levels(contest, config)
-    rate, capture_s, steps, panel = evaluation(config, world, learners, now)
-    last = contest.curriculum.stage >= curricula.n_stages(selfplay.curriculum, base) - 1
+    n_stages = curricula.n_stages(selfplay.curriculum, base)
+    now, last = (level_of_stage(contest, config, offset) for offset in (0, n_stages))
+    rate, capture_s, steps, panel = evaluation(config, world, learners, now, last)
     before = contest.balance
     balance = balances.after_evaluation(
         before,
@@ -262,7 +276,7 @@ def evaluated(
         panel,
         config=selfplay.evaluation,
         collapse=selfplay.stabilisers.collapse,
-        at_last_level=last,
+        at_last_level=contest.curriculum.stage >= n_stages - 1,
     )
     contest = dataclasses.replace(contest, balance=balance)
     if selfplay.stabilisers.collapse.enabled:
@@ -271,18 +285,11 @@ def evaluated(
     schedule = schedules.after_evaluation(contest.schedule, rate, iteration, selfplay.schedule, per_iteration)
     curriculum, advance = curricula.after_evaluation(contest.curriculum, rate, selfplay.curriculum, base)
     schedule = _after_advance(schedule, advance, balance, config, per_iteration)
-    moved = curriculum.stage != contest.curriculum.stage
     anchor = contest.anchor
     if anchor is not None:
         fisher = ewc.fisher_diagonal(learners["evader"], observed, key, config.ppo)
         anchor = ewc.moved_anchor(anchor, learners["evader"], fisher, advance)
-    contest = dataclasses.replace(
-        contest,
-        schedule=schedule,
-        curriculum=curriculum,
-        stage_before=jnp.where(moved, contest.curriculum.stage, contest.stage_before),
-        anchor=anchor,
-    )
+    contest = dataclasses.replace(contest, schedule=schedule, curriculum=curriculum, anchor=anchor)
     return contest, learners, evaluation_metrics(rate, capture_s, steps, panel)
 
 
@@ -291,9 +298,10 @@ def _after_advance(
 ) -> Schedule:
     curriculum = config.selfplay.curriculum
     warm = -(-curriculum.warm_start_steps // per_iteration)
+    if curriculum.evader_first:
+        schedule = chosen(advance, schedules.evader_turn(schedule, config.selfplay.schedule), schedule)
     return dataclasses.replace(
         schedule,
-        evader_next=schedule.evader_next | (advance & curriculum.evader_first),
         warm_left=jnp.where(advance, warm, schedule.warm_left),
         stopped=schedule.stopped | (balance.converged & config.selfplay.evaluation.stop_when_converged),
     )

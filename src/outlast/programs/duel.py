@@ -24,7 +24,6 @@ from outlast.programs.cold import ColdGames, cold_iteration, cold_iterations, fr
 from outlast.programs.contest import Contest
 from outlast.programs.duel_config import DuelConfig
 from outlast.programs.play import (
-    NOT_SCRIPTED,
     Cast,
     Games,
     Played,
@@ -160,7 +159,7 @@ class Duel:
         config, per_iteration = self.config, self.steps_per_iteration
         here = (state.seed, state.iteration)
         contest = contests.credit(state.contest, played, config)
-        active = contests.trains(contest, state.iteration, config)
+        active = contests.trains(contest, played, state.iteration, config)
         state = dataclasses.replace(state, contest=contest)
         learners, metrics = {}, {}
         for name in state.learners:
@@ -311,9 +310,8 @@ class Duel:
         both = slice(self.config.blocks.pursuer, self.config.blocks.pursuer + self.config.blocks.both)
         metrics["episodes/current"] = jnp.sum(ended[:, both])
         metrics["captures/current"] = jnp.sum(captured[:, both])
-        metrics["episodes/scripted"] = jnp.sum(ended & (played.opponent != NOT_SCRIPTED)) * jnp.int32(
-            self.config.selfplay.league.scripted > 0
-        )
+        met = (played.opponent >= 0).at[:, both].set(False)
+        metrics["episodes/scripted"] = jnp.sum(ended & met)
         return metrics
 
     def score(self, metrics: dict[str, float]) -> float:

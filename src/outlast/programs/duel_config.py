@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from outlast.config import RunSection, Section
 from outlast.learners.ppo import PpoConfig
 from outlast.selfplay.config import SelfPlayConfig
-from outlast.selfplay.curriculum import stage_table
-from outlast.worlds.arena import ArenaConfig, Role, scripted
+from outlast.selfplay.curriculum import last_level, stage_table
+from outlast.worlds.arena import ArenaConfig, LevelConfig, Role, scripted
 
 
 class CollectConfig(Section):
@@ -106,6 +106,16 @@ class DuelConfig(Section):
             raise ValueError(
                 "selfplay.stabilisers.ewc needs ppo.normalise_observations = false: its inputs would drift"
             )
+        floor = self.selfplay.stabilisers.entropy_floor
+        if floor.enabled and floor.log_std <= self.ppo.log_std_min:
+            raise ValueError(
+                f"selfplay.stabilisers.entropy_floor has no effect: ppo.log_std_min = {self.ppo.log_std_min} "
+                f"is not below its log_std = {floor.log_std}"
+            )
+        if self.selfplay.schedule.evader_multiplier != 1.0 and self.arena.obstacle_slots == 0:
+            raise ValueError(
+                "selfplay.schedule.evader_multiplier has no effect with arena.obstacle_slots = 0"
+            )
         if curriculum.kind == "none":
             return
         most = max(row[3] for row in stage_table(curriculum, self.arena.level))
@@ -129,6 +139,11 @@ class DuelConfig(Section):
         past = int(worlds * league.history / (1 + league.history))
         past -= past % league.groups
         return Blocks(past, worlds - 2 * past, past)
+
+    @property
+    def last_level(self) -> LevelConfig:
+        """Return the level that the run works towards, at which checkpoints are compared."""
+        return last_level(self.selfplay.curriculum, self.arena.level)
 
     def scripted_shares(self, role: Role) -> dict[str, float]:
         """Return the scripted policies that a role's past worlds may meet, and their shares."""

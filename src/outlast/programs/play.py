@@ -16,16 +16,16 @@ from outlast.programs.duel_config import DuelConfig
 from outlast.selfplay.league import Bench, bench_action
 from outlast.worlds.arena import Arena, ArenaLevel, ArenaState, Commands, Role, scripted
 
-NOT_SCRIPTED = -1
+NOT_SCRIPTED, WARM = -1, -2
 
 
 class Games(eqx.Module):
-    """Games in progress. `opponent` is a scripted policy or -1 for a seat of the bench; `slot` is that seat."""
+    """Games in progress. `opponent` is a scripted policy, or -1 for a seat of the bench, which is `slot`, or -2 while
+    the evader warms up: then the pursuer is random in every block."""
 
     arena: ArenaState
     opponent: Int[Array, " B"]
     slot: Int[Array, " B"]
-    warm: Bool[Array, " B"]
     returns: dict[str, Float[Array, " B"]]
     start_distance_m: Float[Array, " B"]
 
@@ -88,7 +88,6 @@ def fresh_games(
         arena=arena,
         opponent=_drawn_opponents(config, opponent_key, n),
         slot=jnp.zeros(n, jnp.int32),
-        warm=jnp.zeros(n, bool),
         returns={name_of(role): jnp.zeros(n) for role in config.roles},
         start_distance_m=arena.distance_m,
     )
@@ -144,14 +143,14 @@ def commands_of(
     if n_past and config.scripted_shares(role):
         there = jax.tree.map(lambda leaf: leaf[..., past], games.arena)
         own = scripted_commands(config, there, games.opponent[past], draws[..., past], role)
-        is_scripted = games.opponent[past] != NOT_SCRIPTED
+        is_scripted = games.opponent[past] >= 0
         speed = speed.at[past].set(jnp.where(is_scripted, own[0], speed[past]))
         turn = turn.at[past].set(jnp.where(is_scripted, own[1], turn[past]))
     if role == Role.PURSUER and config.learner == "both" and config.selfplay.curriculum.warm_start_steps:
         aimless = jax.vmap(lambda a, d: scripted.random(a, role, d, config.arena), in_axes=-1, out_axes=-1)
         random_speed, random_turn = aimless(games.arena, draws)
-        speed = jnp.where(games.warm, random_speed, speed)
-        turn = jnp.where(games.warm, random_turn, turn)
+        speed = jnp.where(games.opponent == WARM, random_speed, speed)
+        turn = jnp.where(games.opponent == WARM, random_turn, turn)
     return (speed, turn), choice
 
 
@@ -223,7 +222,7 @@ def advance(
         returns=returns,
         start_distance_m=games.start_distance_m,
     )
-    after = Games(arena, games.opponent, games.slot, games.warm, returns, games.start_distance_m)
+    after = Games(arena, games.opponent, games.slot, returns, games.start_distance_m)
     return after, played
 
 
@@ -285,7 +284,7 @@ def reset_pool(
     fresh = fresh_games(config, world, level, before, key, max(worlds // 2, 1))
     place = jnp.arange(worlds + config.collect.horizon) % max(worlds // 2, 1)
     pool = jax.tree.map(lambda leaf: leaf[..., place], fresh)
-    return eqx.tree_at(lambda g: g.warm, pool, jnp.broadcast_to(warm, pool.warm.shape))
+    return eqx.tree_at(lambda g: g.opponent, pool, jnp.where(warm, WARM, pool.opponent))
 
 
 def flat(entries: Float[Array, "T D B"]) -> Float[Array, "D N"]:

@@ -4,11 +4,14 @@ A section that is switched off must be left alone, and a combination that could 
 name: nothing here is ever silently ignored.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from outlast.config import Section
+
+Steps = Annotated[int, Field(ge=1, le=10**12)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Switched(Section):
@@ -46,17 +49,25 @@ class LeagueConfig(Section):
 
     @model_validator(mode="after")
     def _nothing_idle(self) -> Self:
-        if self.capacity == 0 and self.scripted < 1.0:
-            for name in ("sampling", "eviction", "snapshot_steps", "groups"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} has no effect with capacity = 0")
-            if self.history != 0.0:
-                raise ValueError(
-                    "history must be 0 with capacity = 0 and scripted below 1: there is no opponent"
-                )
-        if self.history == 0.0 and self.scripted > 0.0:
-            raise ValueError("scripted has no effect with history = 0")
+        if self.capacity == 0 and self.history > 0.0 and self.scripted < 1.0:
+            raise ValueError("history must be 0 with capacity = 0 and scripted below 1: there is no opponent")
+        acting = {
+            "sampling": self.draws,
+            "eviction": self.capacity > 0,
+            "snapshot_steps": self.capacity > 0,
+            "groups": self.history > 0,
+            "scripted": self.history > 0,
+        }
+        for name, acts in acting.items():
+            if not acts and getattr(self, name) != type(self).model_fields[name].default:
+                without = f"capacity = {self.capacity}, history = {self.history}, scripted = {self.scripted}"
+                raise ValueError(f"{name} has no effect with {without}")
         return self
+
+    @property
+    def draws(self) -> bool:
+        """Tell whether games against entries of a pool are played at all."""
+        return self.capacity > 0 and self.history > 0 and self.scripted < 1
 
 
 class UpdateRatioConfig(Switched):
@@ -66,6 +77,12 @@ class UpdateRatioConfig(Switched):
     leave: float = Field(0.3, ge=0.0, le=1.0, description="gap below which both get the same again")
     bound: int = Field(3, ge=2, le=10, description="the winner learns in one of this many iterations")
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.leave > self.enter:
+            raise ValueError(f"leave = {self.leave} is above enter = {self.enter}")
+        return self
+
 
 class AlternateFreezeConfig(Switched):
     """Train one role until it wins often enough, then the other."""
@@ -73,10 +90,12 @@ class AlternateFreezeConfig(Switched):
     first: Literal["pursuer", "evader"] = Field("pursuer", description="which role trains first")
     threshold: float = Field(0.6, ge=0.0, le=1.0, description="own rate above which the roles switch")
     consecutive: int = Field(1, ge=1, le=1000, description="evaluations above the threshold before a switch")
-    schedule: tuple[tuple[int, float], ...] = Field(
+    schedule: tuple[tuple[Steps, Share], ...] = Field(
         (), max_length=32, description="(from step, threshold) pairs that replace the threshold"
     )
-    force_first_steps: int = Field(0, ge=0, le=10**12, description="switch once at this step; 0 never")
+    force_first_steps: int = Field(
+        0, ge=0, le=10**12, description="switch at this step if nothing has before; 0 never"
+    )
     force_steps: int = Field(0, ge=0, le=10**12, description="switch every so many steps; 0 never")
     both_from_steps: int = Field(
         0, ge=0, le=10**12, description="train both for good from this step; 0 never"
@@ -106,7 +125,7 @@ class ColdStartConfig(Switched):
 class WarmUpConfig(Switched):
     """Begin with short phases: two of the first length, two of the second, two of the third."""
 
-    lengths: tuple[int, int, int] = Field(
+    lengths: tuple[Steps, Steps, Steps] = Field(
         (100_000, 200_000, 300_000), description="steps of the first phases"
     )
 
@@ -163,6 +182,11 @@ class ScheduleConfig(Section):
             ]
             if clash or self.train_ratio != 1:
                 raise ValueError(f"{(clash or ['train_ratio'])[0]} has no effect with freeze = {self.freeze}")
+        if self.alternate_freeze.enabled and not self.alternate_freeze.both_from_steps:
+            clash = [n for n in ("update_ratio", "adaptive_ratio") if getattr(self, n).enabled]
+            if clash or self.train_ratio != 1:
+                name = (clash or ["train_ratio"])[0]
+                raise ValueError(f"{name} has no effect with alternate_freeze unless both_from_steps ends it")
         return self
 
 
@@ -289,6 +313,8 @@ class CurriculumConfig(Section):
                 raise ValueError(f"{name} has no effect with kind = {self.kind} and gate = {self.gate}")
         if self.regress_escape_rate == 0.0 and self.regress_after != fields["regress_after"].default:
             raise ValueError("regress_after has no effect with regress_escape_rate = 0")
+        if self.gate == "dual" and self.min_escape_rate == 0.0:
+            raise ValueError("gate = dual needs min_escape_rate above 0; without it, it is gate = capture")
         if self.start_max_m > self.final_max_m:
             raise ValueError(f"start_max_m = {self.start_max_m} is above final_max_m = {self.final_max_m}")
         return self
@@ -334,10 +360,32 @@ class SelfPlayConfig(Section):
             raise ValueError(
                 "stabilisers.collapse needs evaluation.panel_games: it restores the best panel score"
             )
-        if self.stabilisers.collapse.hard_opponents and self.league.capacity == 0:
-            raise ValueError("stabilisers.collapse.hard_opponents has no effect with league.capacity = 0")
-        learns_evader = self.schedule.freeze != "evader"
-        for name in ("ewc", "rnd"):
-            if getattr(self.stabilisers, name).enabled and not learns_evader:
-                raise ValueError(f"stabilisers.{name} has no effect with schedule.freeze = evader")
+        if self.stabilisers.collapse.hard_opponents and not (
+            self.league.draws and self.league.sampling != "hard"
+        ):
+            raise ValueError(
+                "stabilisers.collapse.hard_opponents has no effect with a league that never draws from its pool, "
+                "or always draws the hard ones"
+            )
+        margin = type(self.evaluation).model_fields["panel_margin"].default
+        if self.evaluation.panel_games == 0 and self.evaluation.panel_margin != margin:
+            raise ValueError("evaluation.panel_margin has no effect with evaluation.panel_games = 0")
+        self._check_who_learns()
         return self
+
+    def _check_who_learns(self) -> None:
+        schedule, hard = self.schedule, self.stabilisers
+        if schedule.freeze == "evader":
+            idle = {
+                "stabilisers.ewc": hard.ewc.enabled,
+                "stabilisers.rnd": hard.rnd.enabled,
+                "curriculum.warm_start_steps": self.curriculum.warm_start_steps > 0,
+                "curriculum.evader_first": self.curriculum.evader_first,
+            }
+            for name, is_on in idle.items():
+                if is_on:
+                    raise ValueError(f"{name} has no effect with schedule.freeze = evader")
+        one_sided = schedule.kind != "together" or schedule.freeze != "none"
+        one_sided |= schedule.alternate_freeze.enabled or schedule.update_ratio.enabled
+        if not hard.rollback.bilateral and not (one_sided or self.curriculum.warm_start_steps):
+            raise ValueError("stabilisers.rollback.bilateral = false has no effect: both roles always learn")

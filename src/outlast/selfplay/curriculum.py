@@ -70,6 +70,14 @@ def stage_table(config: CurriculumConfig, base: LevelConfig) -> list[tuple[float
     return [(low, high, k, k) for (low, high), k in zip(bands, (0, 0, n, n, n, n), strict=True)]
 
 
+def last_level(config: CurriculumConfig, base: LevelConfig) -> LevelConfig:
+    """Return the level that a run works towards; without a curriculum it is the only one."""
+    low, high, few, most = stage_table(config, base)[-1]
+    return base.model_copy(
+        update={"spawn_min_m": low, "spawn_max_m": high, "obstacles_min": few, "obstacles_max": most}
+    )
+
+
 def level_at(
     stage: Int[Array, ""], config: CurriculumConfig, base: LevelConfig, level: ArenaLevel
 ) -> ArenaLevel:

@@ -93,7 +93,8 @@ def offered(
 ) -> Pool:
     """Offer a snapshot: a pool with room takes it, a full one by reservoir sampling or in turn.
 
-    A learner that has not changed since its last snapshot is not stored twice.
+    A learner that has not changed since its last offer is not offered again, and one that a rollback has turned
+    into an entry of the pool is not stored twice.
     """
     capacity = pool.born.shape[0]
     count = pool.offered + 1
@@ -104,7 +105,7 @@ def offered(
         place = jnp.where(full, jax.random.randint(place_key, (), 0, capacity), pool.size)
     else:
         accepted, place = jnp.bool_(True), jnp.where(full, (count - 1) % capacity, pool.size)
-    new = learner.updates > pool.updates_seen
+    new = (learner.updates != pool.updates_seen) & ~held(pool, policy_of(learner))
     here = (jnp.arange(capacity) == place) & accepted & new
 
     def put(old: Array, value: Array) -> Array:
@@ -118,8 +119,18 @@ def offered(
         wins=put(pool.wins, jnp.float32(0)),
         size=jnp.where(new & accepted, jnp.minimum(pool.size + 1, capacity), pool.size),
         offered=jnp.where(new, count, pool.offered),
-        updates_seen=jnp.maximum(pool.updates_seen, learner.updates),
+        updates_seen=learner.updates,
     )
+
+
+def held(pool: Pool, policy: Policy) -> Bool[Array, ""]:
+    """Tell whether a pool holds this very policy."""
+
+    def same(kept: Array, new: Array) -> Array:
+        return jnp.all((kept == new).reshape(kept.shape[0], -1), axis=1)
+
+    leaves = jax.tree.leaves(jax.tree.map(same, pool.policies, policy))
+    return jnp.any(jnp.all(jnp.stack(leaves), axis=0) & pool.filled)
 
 
 def sampling_weights(pool: Pool, sampling: Sampling) -> Float[Array, " K"]:

@@ -1,7 +1,7 @@
 """Who trains when: a pure function of the schedule's state, stepped once per iteration.
 
-Precedence, as users of long runs expect: a frozen role, then the evader's warm start, then a boost of the loser,
-then the ratio of phases, then alternate freezing.
+Precedence, as users of long runs expect: a frozen role, then the evader's warm start, then alternate freezing until it
+ends, then a boost of the loser, then the ratio of phases.
 """
 
 import dataclasses
@@ -22,7 +22,6 @@ class Schedule(eqx.Module):
     phase: Int[Array, ""]
     iterations_in_phase: Int[Array, ""]
     active: Int[Array, ""]
-    evader_next: Bool[Array, ""]
     boost_left: Int[Array, ""]
     boosted: Int[Array, ""]
     favoured: Int[Array, ""]
@@ -43,7 +42,6 @@ def first_schedule(config: ScheduleConfig) -> Schedule:
         phase=zero,
         iterations_in_phase=zero,
         active=zero,
-        evader_next=no,
         boost_left=zero,
         boosted=zero,
         favoured=jnp.int32(BOTH),
@@ -110,18 +108,27 @@ def next_phase(
     phase = schedule.phase + over
     place = phase % (config.train_ratio + 1)
     turn = jnp.where(place < config.train_ratio, Role.PURSUER, Role.EVADER).astype(jnp.int32)
-    turn = jnp.where(schedule.evader_next, Role.EVADER, turn)
     limit = config.max_phases
     after = dataclasses.replace(
         _counted(schedule),
         phase=phase,
         iterations_in_phase=jnp.where(over, 0, done),
         active=jnp.where(over, turn, schedule.active),
-        evader_next=schedule.evader_next & ~over,
         boost_left=jnp.maximum(schedule.boost_left - over, 0),
         stopped=schedule.stopped | ((phase >= limit) if limit else jnp.bool_(False)),
     )
     return after, over
+
+
+def evader_turn(schedule: Schedule, config: ScheduleConfig) -> Schedule:
+    """Begin the evader's next phase now, unless it is the evader's phase already."""
+    skipped = config.train_ratio - schedule.phase % (config.train_ratio + 1)
+    return dataclasses.replace(
+        schedule,
+        phase=schedule.phase + skipped,
+        iterations_in_phase=jnp.where(skipped > 0, 0, schedule.iterations_in_phase),
+        active=jnp.full_like(schedule.active, Role.EVADER),
+    )
 
 
 def _counted(schedule: Schedule) -> Schedule:
