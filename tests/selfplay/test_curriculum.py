@@ -210,7 +210,7 @@ def test_an_advance_starts_an_evader_phase_at_once(phases):
 
 
 def test_after_an_advance_the_evader_warms_up_against_a_random_pursuer(phases):
-    states, metrics = phases
+    states, _metrics = phases
     updates = {n: np.diff([int(s.learners[n].updates) for s in states]) for n in ("pursuer", "evader")}
     for at in advances(states):
         # Two iterations of it begin games with a random pursuer; they run on until they end.

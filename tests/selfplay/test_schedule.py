@@ -3,6 +3,7 @@ last ones see it in whole programs.
 """
 
 import functools
+import itertools
 
 import duels
 import jax
@@ -221,7 +222,7 @@ def test_in_micro_phases_exactly_one_role_learns_and_the_other_keeps_every_byte(
     assert set(map(tuple, counts.T.tolist())) == {(2, 0), (0, 2)}
     # Until the first evaluation (every fourth iteration) strictly by turns.
     assert counts[0, :4].tolist() == [2, 0, 2, 0]
-    for i, (before, after) in enumerate(zip(states[:-1], states[1:], strict=True)):
+    for i, (before, after) in enumerate(itertools.pairwise(states)):
         for role, name in enumerate(("pursuer", "evader")):
             same = duels.digest(before.learners[name]) == duels.digest(after.learners[name])
             assert same == (counts[role, i] == 0)
