@@ -221,6 +221,22 @@ def test_learning_keeps_the_tree_and_its_types():
             assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, jnp.asarray(b).weak_type)
 
 
+def test_the_average_follows_the_network_and_plays_for_it():
+    averaging = config(average=0.75)
+    start = learner(averaging)
+    after = learned(averaging, start)[0]
+    assert same(after.network, learned(PLAIN)[0].network)
+    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, start.network, after.network)
+    for got, wanted in zip(leaves(after.average), leaves(expected), strict=True):
+        # One rounding of each product and of the sum.
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-7)
+    assert same(after.playing, after.average)
+    assert not same(after.average, after.network)
+    plain = learned(PLAIN)[0]
+    assert same(plain.playing, plain.network)
+    assert plain.average is None
+
+
 def test_learning_is_deterministic_and_depends_on_its_key():
     state, batch = learner(PLAIN), batch_for(learner(PLAIN), PLAIN)
     first = learned(PLAIN, state, batch)[0]

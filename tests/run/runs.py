@@ -22,7 +22,7 @@ selfplay.league.capacity=3 selfplay.league.groups=2 selfplay.league.snapshot_ste
 selfplay.evaluation.every_steps=256 selfplay.evaluation.games=16 selfplay.evaluation.panel_games=4
 """
 EVERYTHING = """
-selfplay.league.scripted=0.25 ppo.normalise_advantages=false
+selfplay.league.scripted=0.25 ppo.normalise_advantages=false ppo.average=0.5
 selfplay.schedule.kind=phases selfplay.schedule.phase_steps=256 selfplay.schedule.evader_multiplier=1.5
 selfplay.schedule.cold_start.enabled=true selfplay.schedule.cold_start.steps=256
 selfplay.schedule.warm_up.enabled=true selfplay.schedule.warm_up.lengths=[128,256,384]

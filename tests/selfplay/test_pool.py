@@ -40,6 +40,20 @@ def test_the_first_entry_is_the_initial_policy_and_room_is_filled_in_order():
     assert pool.born.tolist() == [0, 1, 2]
 
 
+def test_a_pool_takes_the_averaged_weights_where_they_are_kept():
+    newest, averaged = duels.learner(1), duels.learner(2).network
+    learner = dataclasses.replace(newest, average=averaged)
+    pool = offered(
+        first_pool(duels.learner(0), 3),
+        learner,
+        born=jnp.int32(1),
+        score=jnp.float32(0),
+        key=NO_KEY,
+        eviction="fifo",
+    )
+    assert duels.digest(entry(pool, 1)) == duels.digest(policy_of(duels.learner(2)))
+
+
 def test_fifo_gives_up_the_oldest():
     pool = first_pool(duels.learner(0), 3)
     for number in range(1, 8):

@@ -61,6 +61,9 @@ class PpoConfig(Section):
     target_kl: float = Field(
         0.0, ge=0.0, le=10.0, description="stop an update when the KL passes 1.5x; 0 never"
     )
+    average: float = Field(
+        0.0, ge=0.0, le=0.9999, description="share of the averaged weights, which then play, kept; 0 for none"
+    )
 
     def model_post_init(self, context: object) -> None:
         """Refuse settings that would do nothing."""
@@ -71,12 +74,18 @@ class PpoConfig(Section):
 
 
 class PpoState(eqx.Module):
-    """Everything that one learner changes."""
+    """Everything that one learner changes. `average` follows the network, and plays for it where it is kept."""
 
     network: ActorCritic
     optimiser: optax.OptState
     moments: Moments
     updates: Int[Array, ""]
+    average: ActorCritic | None = None
+
+    @property
+    def playing(self) -> ActorCritic:
+        """Return the network that plays outside training: in evaluations, in pools, in policy files."""
+        return self.network if self.average is None else self.average
 
 
 Penalty = Callable[[ActorCritic], Float[Array, ""]]
@@ -110,7 +119,8 @@ def new_learner(key: Key[Array, ""], n_observations: int, n_actions: int, config
         key, n_observations, config.network, log_std=config.log_std_initial, mean_bias=bias
     )
     moments = no_moments(n_observations if config.normalise_observations else 0)
-    return PpoState(network, ADAM.init(network), moments, jnp.int32(0))
+    average = network if config.average > 0 else None
+    return PpoState(network, ADAM.init(network), moments, jnp.int32(0), average)
 
 
 def inputs(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, "D B"]:
@@ -196,7 +206,14 @@ def learn(
         "noise": jnp.mean(jnp.exp(log_std(network, config))),
     }
     count = state.updates + jnp.sum(applied).astype(jnp.int32)
-    return PpoState(network, optimiser, state.moments, count), metrics
+    return PpoState(network, optimiser, state.moments, count, _averaged(state, network, config)), metrics
+
+
+def _averaged(state: PpoState, network: ActorCritic, config: PpoConfig) -> ActorCritic | None:
+    """Move the averaged weights towards the newest."""
+    if state.average is None:
+        return None
+    return jax.tree.map(lambda a, b: config.average * a + (1 - config.average) * b, state.average, network)
 
 
 def _packed(batch: Batch) -> Float[Array, "N C"]:

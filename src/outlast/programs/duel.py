@@ -328,7 +328,7 @@ class Duel:
 
     def policies(self, state: DuelState) -> dict[str, PyTree]:
         """Return what is needed to play, by role: no optimiser, no games."""
-        return {name: {"network": s.network, "moments": s.moments} for name, s in state.learners.items()}
+        return {name: {"network": s.playing, "moments": s.moments} for name, s in state.learners.items()}
 
     def players(self, policies: PyTree) -> dict[str, PpoState]:
         """Return learners that can play, from a light policy file."""

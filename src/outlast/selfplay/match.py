@@ -4,6 +4,7 @@ A player is a function of a batch of arena states; the world axis is last. Evalu
 of training, and random keys of its own, so it cannot disturb a run.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -82,6 +83,7 @@ def learned_player(
     learner: PpoState, role: Role, world: Arena, config: PpoConfig, *, sampled: bool | Array = False
 ) -> Player:
     """Return a learned policy as a player: its mean action, or a sample."""
+    learner = dataclasses.replace(learner, network=learner.playing)
 
     def act(arena: ArenaState, key: Key[Array, ""]) -> tuple[Array, Array]:
         seen = jax.vmap(lambda a: world.observe(a, role), in_axes=-1, out_axes=-1)(arena)

@@ -27,7 +27,7 @@ class Policy(eqx.Module):
 
 def policy_of(learner: PpoState) -> Policy:
     """Take the part of a learner that plays."""
-    network = learner.network
+    network = learner.playing
     return Policy(network.actor, network.mean, network.log_std, learner.moments)
 
 
