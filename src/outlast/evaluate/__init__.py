@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.evaluate import crossplay, duel_suites, exploit, panel
+from outlast.evaluate import crossplay, duel_suites, exploit, panel, safety
 
 Suite = Callable[..., dict[str, Any]]
 
 SUITES: dict[str, dict[str, Suite]] = {
-    "duel": {"panel": panel.panel, "head-to-head": duel_suites.head_to_head}
+    "duel": {"panel": panel.panel, "head-to-head": duel_suites.head_to_head, "safety": safety.safety}
 }
 """What is measured on the newest light policies."""
 STATE_SUITES: dict[str, dict[str, Suite]] = {
@@ -17,4 +17,6 @@ STATE_SUITES: dict[str, dict[str, Suite]] = {
 """What needs the full states of the newest checkpoint: pools, critics, optimisers."""
 TRAINING_SUITES = frozenset({"exploit"})
 """Suites that train, and so have a budget of steps."""
+OPPONENT_SUITES = frozenset({"safety"})
+"""Suites that can also meet the learned opponent of another run."""
 BESIDE: dict[str, Suite] = {"duel": panel.beside}

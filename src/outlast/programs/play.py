@@ -57,9 +57,9 @@ class Played(eqx.Module):
     episode_steps: Int[Array, " B"]
     returns: dict[str, Float[Array, " B"]]
     start_distance_m: Float[Array, " B"]
-    shields: dict[str, Applied]
+    shields: dict[str, Applied] = eqx.field(default_factory=dict)
     """By role, what its shield was told and what it let through; empty where none acts."""
-    contacts: Contacts | None
+    contacts: Contacts | None = None
 
     @property
     def ended(self) -> Bool[Array, " B"]:

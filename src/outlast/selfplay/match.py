@@ -50,7 +50,7 @@ class Games(eqx.Module):
     pursuer_obstacle_steps: Int[Array, " B"]
     evader_wall_steps: Int[Array, " B"]
     evader_obstacle_steps: Int[Array, " B"]
-    guards: dict[str, Guard]
+    guards: dict[str, Guard] = eqx.field(default_factory=dict)
     """By role, where the games are watched for safety."""
 
     @property
