@@ -141,16 +141,17 @@ def sweep(place: Path, budget: Budget, evader: tuple[Path, Section]) -> dict[str
 
     config = config_of(NEVER, budget.steps)
     against = opponent_of(config, *evader)
-    points = [_measured(place, config, budget.games, kappa, against=against, only=SWEPT) for kappa in KAPPAS]
+    points = _measured(place, config, budget.games, kappas=KAPPAS, against=against, only=SWEPT)
     return {"opponents": list(SWEPT), "points": points}
 
 
 def fled(place: Path, config: Section, games: int) -> dict[str, Any]:
     """Measure one run against flee-away, with the filter that it was trained with."""
-    return _measured(place, config, games, config.safety.pursuer.kappa_per_s, only=("flee_away",))
+    kappas = (config.safety.pursuer.kappa_per_s,)
+    return _measured(place, config, games, kappas=kappas, only=("flee_away",))[0]
 
 
-def _measured(place: Path, config: Section, games: int, kappa: float, **options: Any) -> dict[str, Any]:
+def _measured(place: Path, config: Section, games: int, **options: Any) -> list[dict[str, Any]]:
     import jax
 
     from outlast.cli.evaluation import newest_policies
@@ -160,4 +161,4 @@ def _measured(place: Path, config: Section, games: int, kappa: float, **options:
 
     program = program_of(config)
     learners = jax.vmap(program.players)(newest_policies(place, program)[0])
-    return measured(program, learners, Role.PURSUER, games, kappa_per_s=kappa, **options)
+    return measured(program, learners, Role.PURSUER, games, **options)

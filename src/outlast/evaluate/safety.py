@@ -31,15 +31,17 @@ from outlast.selfplay.match import (
 )
 from outlast.worlds.arena import ArenaState, Role, level_of, scripted
 
-MODES = ("bare", "shielded")
 TRAINED = "trained"
 TIMED_GAMES, TIMED_REPEATS = 256, 20
 COMPARED = ("capture_rate", "contact_episode_rate", "least_clearance_m")
 Measures = dict[str, Float[Array, ""]]
 
 
-def with_shield(config: SafetyConfig, name: str, kappa_per_s: float | None) -> SafetyConfig:
-    """Return a config whose role has a shield of a rate in evaluation, or, without a rate, none."""
+def with_shield(config: SafetyConfig, name: str, kappa_per_s: float | Array | None) -> SafetyConfig:
+    """Return a config whose role has a shield of a rate in evaluation, or, without a rate, none.
+
+    The rate may be a number inside a compiled program: one program serves all rates.
+    """
     when = {"when": "never"} if kappa_per_s is None else {"when": "evaluation", "kappa_per_s": kappa_per_s}
     return config.model_copy(update={name: config.of(name).model_copy(update=when)})
 
@@ -102,44 +104,54 @@ def measured(
     role: Role,
     games: int,
     *,
-    kappa_per_s: float | None,
+    kappas: tuple[float, ...] = (),
     against: tuple[Duel, PpoState] | None = None,
     only: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Play one role of every seed (axis S) against everybody, on the same first states in every mode."""
+) -> list[dict[str, Any]]:
+    """Play one role of every seed (axis S) against everybody, behind a shield of each rate, or behind none.
+
+    All rates, opponents and seeds play the same first states in one compiled program.
+    """
     name, world = role.name.lower(), program.world
-    safety = with_shield(program.config.safety, name, kappa_per_s)
     opponents = players_against(program, role, learners, against)
     opponents = {key: value for key, value in opponents.items() if not only or key in only}
     first = jax.jit(lambda: starts(world, level_of(program.config.last_level), games))()
     n_seeds = jax.tree.leaves(learners[name])[0].shape[0]
 
     def one(mine: PpoState, first: ArenaState, case: tuple) -> Measures:
-        place, seed = case
+        rate, place, seed = case
         learner = jax.tree.map(lambda leaf: leaf[seed], mine)
-        own = learned_player(learner, role, world, program.config.ppo, safety)
+        safety = with_shield(program.config.safety, name, rate if kappas else None)
+        own = learned_player(learner, role, world, program.config.ppo, program.config.safety)
         chosen = [make(seed) for make in opponents.values()]
-
-        def theirs(arena: ArenaState, key: Array) -> tuple[Array, Array]:
-            return jax.lax.switch(place, chosen, arena, key)
-
+        theirs = functools.partial(jax.lax.switch, place, chosen)
         pair = (own, theirs) if role == Role.PURSUER else (theirs, own)
         judges = {} if learner.feasibility is None else {name: learner.feasibility}
         key = address(0, 0, Purpose.EVALUATE)
         played = play(world, first, *pair, key, safety, feasibility=judges, watched=True)
         return cell_of(played, role, program)
 
-    cases = np.indices((len(opponents), n_seeds)).reshape(2, -1)
-    all_of = jax.jit(
-        lambda mine, first, cases: jax.lax.map(functools.partial(one, mine, first), tuple(cases))
-    )
-    found = all_of(learners[name], first, jnp.asarray(cases))
-    found = {key: np.asarray(value).reshape(len(opponents), n_seeds) for key, value in found.items()}
-    dt_s = program.config.arena.dt_s
+    rates = kappas or (0.0,)
+    shape = (len(rates), len(opponents), n_seeds)
+    which, place, seed = np.indices(shape).reshape(3, -1)
+    cases = (jnp.asarray(rates, jnp.float32)[which], jnp.asarray(place), jnp.asarray(seed))
+    all_of = jax.jit(lambda mine, first, cases: jax.lax.map(functools.partial(one, mine, first), cases))
+    found = all_of(learners[name], first, cases)
+    found = {key: np.asarray(value).reshape(shape) for key, value in found.items()}
+    return [
+        described({key: values[i] for key, values in found.items()}, list(opponents), rate, program)
+        for i, rate in enumerate(kappas or (None,))
+    ]
+
+
+def described(
+    found: dict[str, np.ndarray], opponents: list[str], kappa_per_s: float | None, program: Duel
+) -> dict[str, Any]:
+    """Summarise the cells of one rate, by opponent and over all of them."""
+    gamma = None if kappa_per_s is None else gamma_of(kappa_per_s, dt_s=program.config.arena.dt_s)
     return {
         "kappa_per_s": kappa_per_s,
-        "gamma": None if kappa_per_s is None else gamma_of(kappa_per_s, dt_s=dt_s),
-        "us_per_action": microseconds(program, learners, role, safety, first),
+        "gamma": gamma,
         "opponents": {
             opponent: {key: quantity(key, values[place]) for key, values in found.items()}
             for place, opponent in enumerate(opponents)
@@ -161,17 +173,18 @@ def quantity(name: str, per_seed: Float[np.ndarray, " S"]) -> dict[str, Any]:
 
 
 def microseconds(
-    program: Duel, learners: dict[str, PpoState], role: Role, safety: SafetyConfig, first: ArenaState
+    program: Duel, learners: dict[str, PpoState], role: Role, kappa_per_s: float | None
 ) -> float:
-    """Time one action of the first seed, policy and shield, in a batch of games on this machine."""
-    learner = jax.tree.map(lambda leaf: leaf[0], learners[role.name.lower()])
-    games = min(TIMED_GAMES, first.step.shape[0])
-    arena = jax.tree.map(lambda leaf: leaf[..., :games], first)
+    """Time one action of the first seed, policy and shield, in a batch of games; the least of a few tries."""
+    world, name = program.world, role.name.lower()
+    learner = jax.tree.map(lambda leaf: leaf[0], learners[name])
+    safety = with_shield(program.config.safety, name, kappa_per_s)
+    arena = jax.jit(lambda: starts(world, level_of(program.config.last_level), TIMED_GAMES))()
 
     def act(learner: PpoState, arena: ArenaState) -> tuple[Array, Array]:
-        player = learned_player(learner, role, program.world, program.config.ppo, safety)
+        player = learned_player(learner, role, world, program.config.ppo, program.config.safety)
         told = player(arena, address(0, 0, Purpose.EVALUATE))
-        done = guarded(program.world, arena, {role: told}, safety, {})
+        done = guarded(world, arena, {role: told}, safety, {})
         return done[role].applied if role in done else told
 
     timed = jax.jit(act)
@@ -181,7 +194,7 @@ def microseconds(
         begin = time.perf_counter()
         jax.block_until_ready(timed(learner, arena))
         times.append(time.perf_counter() - begin)
-    return float(np.median(times)) / games * 1e6
+    return min(times) / TIMED_GAMES * 1e6
 
 
 def safety(
@@ -191,22 +204,17 @@ def safety(
     against: tuple[Duel, PpoState] | None = None,
 ) -> dict[str, Any]:
     """Measure every learned role bare and shielded; the shield is the run's own, or the default one."""
-    document: dict[str, Any] = {
-        "suite": "safety",
-        "games": games,
-        "learner": program.config.learner,
-        "roles": {},
-    }
+    document: dict[str, Any] = {"suite": "safety", "games": games, "learner": program.config.learner}
+    document["roles"] = {}
     for role in program.config.roles:
         name = role.name.lower()
-        rates = {"bare": None, "shielded": rate_of(program.config.safety, name)}
-        document["roles"][name] = {
-            mode: measured(program, learners, role, games, kappa_per_s=rates[mode], against=against)
-            for mode in MODES
-        }
-        document["roles"][name]["shielded minus bare"] = compared(
-            *(document["roles"][name][m] for m in MODES)
-        )
+        modes: dict[str, Any] = {}
+        for mode, kappas in {"bare": (), "shielded": (rate_of(program.config.safety, name),)}.items():
+            (modes[mode],) = measured(program, learners, role, games, kappas=kappas, against=against)
+            rate = kappas[0] if kappas else None
+            modes[mode]["us_per_action"] = microseconds(program, learners, role, rate)
+        modes["shielded minus bare"] = compared(modes["bare"], modes["shielded"])
+        document["roles"][name] = modes
     return document
 
 
