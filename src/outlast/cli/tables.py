@@ -98,6 +98,8 @@ def show_preset(name: str, config: Section) -> None:
     for column in ("field", "value", "meaning"):
         table.add_column(column)
     for path, value, about in _described(config):
+        if path.endswith(".kappa_per_s") and "arena" in type(config).model_fields:
+            value += f" (gamma {float(value) * config.arena.dt_s:g})"
         table.add_row(path, value, about)
     Console().print(table)
 
