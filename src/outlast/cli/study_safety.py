@@ -108,11 +108,14 @@ def run_study(folder: Path, out: Path, budget: Budget) -> Path:
         place = trained(folder / f"fault-{name.replace(' ', '-').replace('/', '-')}", config, budget)
         ablation[name] = kept(place, "flee", lambda p=place, c=config: fled(p, c, budget.games))
     plain = folder / "no-filter"
-    swept = kept(plain, "sweep", lambda: sweep(plain, budget, evader))
+    swept = {
+        name: kept(plain, name, lambda check=check: sweep(plain, budget, evader, hard_check=check))
+        for name, check in (("sweep", True), ("sweep-unchecked", False))
+    }
     from outlast.cli.study_safety_page import write_page
 
     document = {"study": "safety", "seeds": budget.seeds, "steps": budget.steps, "games": budget.games}
-    document |= {"rows": rows, "sweep": swept, "ablation": ablation}
+    document |= {"rows": rows, "ablation": ablation, **swept}
     return write_page(document, out)
 
 
@@ -135,12 +138,15 @@ def suite(place: Path, config: Section, games: int, evader: tuple[Path, Section]
     return evaluate_run(place, config, "safety", games, against=evader)
 
 
-def sweep(place: Path, budget: Budget, evader: tuple[Path, Section]) -> dict[str, Any]:
-    """Measure the unfiltered pursuer behind filters of many rates."""
+def sweep(place: Path, budget: Budget, evader: tuple[Path, Section], *, hard_check: bool) -> dict[str, Any]:
+    """Measure the unfiltered pursuer behind filters of many rates, with the hard check or by projection alone."""
     from outlast.cli.evaluation import opponent_of
+    from outlast.safety.config import SafetyConfig, ShieldConfig
 
     config = config_of(NEVER, budget.steps)
     against = opponent_of(config, *evader)
+    shield = ShieldConfig(when="evaluation", hard_check=hard_check)
+    config = config.model_copy(update={"safety": SafetyConfig(pursuer=shield)})
     points = _measured(place, config, budget.games, kappas=KAPPAS, against=against, only=SWEPT)
     return {"opponents": list(SWEPT), "points": points}
 
