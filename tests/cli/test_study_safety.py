@@ -51,7 +51,7 @@ def document(**contacts):
             "roles": {
                 "pursuer": {
                     "bare": mode(None, 0.95, 0.4),
-                    "shielded": mode(10.0, 0.8 + i / 50, contacts.get(name, 0.0)),
+                    "shielded": mode(10.0, 0.78 + i / 40, contacts.get(name, 0.0)),
                 }
             }
         }
@@ -66,6 +66,7 @@ def document(**contacts):
         "games": 10,
         "rows": rows,
         "sweep": {"opponents": ["flee_away"], "points": points},
+        "sweep-unchecked": {"opponents": ["flee_away"], "points": points[1:]},
         "ablation": ablation,
     }
 

@@ -23,6 +23,7 @@ COLUMNS = (
     ("infeasible", "infeasible_rate"),
 )
 TARGET = 0.85
+SWEEPS = {"sweep": "with the hard check", "sweep-unchecked": "projection alone"}
 
 
 def write_page(document: dict[str, Any], out: Path) -> Path:
@@ -127,26 +128,30 @@ def _paired(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def points(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the sweep: rate, capture, contacts and interventions over the swept opponents."""
-    return [
-        {"kappa": p["kappa_per_s"], "gamma": p["gamma"], **p["mean"]} for p in document["sweep"]["points"]
-    ]
+def points(document: dict[str, Any], name: str = "sweep") -> list[dict[str, Any]]:
+    """List a sweep: rate, capture, contacts and interventions over the swept opponents."""
+    return [{"kappa": p["kappa_per_s"], "gamma": p["gamma"], **p["mean"]} for p in document[name]["points"]]
 
 
 def _sweep(document: dict[str, Any]) -> list[str]:
     lines = [
         "## The rate: the unfiltered pursuer behind filters from 0.1 to 20 per second",
         "",
-        f"Against {', '.join(document['sweep']['opponents'])}. gamma = kappa x dt.",
-        "",
-        "| kappa (1/s) | gamma | capture | episodes with a contact | intervention | infeasible | time (s) |",
-        "|---|---|---|---|---|---|---|",
+        f"Against {', '.join(document['sweep']['opponents'])}. gamma = kappa x dt. Without the hard check, the "
+        "projection and the tiers of infeasibility are alone.",
     ]
     keys = ("capture_rate", "contact_episode_rate", "intervention_rate", "infeasible_rate", "capture_time_s")
-    for point in points(document):
-        cells = " | ".join(cell(point[key]) for key in keys)
-        lines.append(f"| {point['kappa']:g} | {point['gamma']:g} | {cells} |")
+    for name, title in SWEEPS.items():
+        lines += [
+            "",
+            f"### {title.capitalize()}",
+            "",
+            "| kappa (1/s) | gamma | capture | episodes with a contact | intervention | infeasible | time (s) |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for point in points(document, name):
+            cells = " | ".join(cell(point[key]) for key in keys)
+            lines.append(f"| {point['kappa']:g} | {point['gamma']:g} | {cells} |")
     return [*lines, "", "![capture against contact](safety.png)"]
 
 
@@ -237,14 +242,15 @@ def figure(document: dict[str, Any]) -> bytes:
     from matplotlib import pyplot
 
     drawn, axes = pyplot.subplots(1, 2, figsize=(11, 4.2), sharey=True)
-    swept = points(document)
     for axis, key in zip(axes, ("contact_episode_rate", "intervention_rate"), strict=True):
-        x, y = [p[key]["mean"] for p in swept], [p["capture_rate"]["mean"] for p in swept]
-        axis.plot(x, y, "o-", color="#0072b2", label="filter after training, by kappa")
-        for point, at_x, at_y in zip(swept, x, y, strict=True):
-            axis.annotate(
-                f"{point['kappa']:g}", (at_x, at_y), fontsize=7, xytext=(3, 3), textcoords="offset points"
-            )
+        for (sweep, title), colour in zip(SWEEPS.items(), ("#0072b2", "#d55e00"), strict=True):
+            swept = points(document, sweep)
+            x, y = [p[key]["mean"] for p in swept], [p["capture_rate"]["mean"] for p in swept]
+            axis.plot(x, y, "o-", color=colour, ms=4, label=f"filter after training by kappa, {title}")
+            for point, *place in zip(swept, x, y, strict=True):
+                axis.annotate(
+                    f"{point['kappa']:g}", place, fontsize=7, xytext=(3, 3), textcoords="offset points"
+                )
         for name, modes in settings(document).items():
             label = name.split(" (")[0]
             axis.plot(
