@@ -34,7 +34,10 @@ BARRIER = {"ppo": {"distribution": "barrier"}, "safety": {"pursuer": SHIELD}}
 
 
 def config_of(*changes):
-    return validate(DuelConfig, functools.reduce(duels.merged, changes, TINY), source="test")
+    document = functools.reduce(duels.merged, changes, TINY)
+    if document["learner"] == "both":
+        document["opponents"] = {}
+    return validate(DuelConfig, document, source="test")
 
 
 def shield(**fields):
@@ -81,8 +84,8 @@ def test_the_ratio_is_that_of_the_chosen_action():
     ("reward", "sign"), [({"margin": 1.0}, 1), ({"violation": 1.0}, -1), ({"intervention": 1.0}, -1)]
 )
 def test_safety_is_paid_to_the_role_alone(reward, sign):
-    both = {"learner": "both", "opponents": {}, "selfplay": duels.TINY["selfplay"]}
-    both["selfplay"] = {"league": {"capacity": 0, "history": 0.0}, "evaluation": {"panel_games": 0}}
+    alone = {"league": {"capacity": 0, "history": 0.0}, "evaluation": {"panel_games": 0}}
+    both = {"learner": "both", "selfplay": alone}
     rewards = []
     for fields in ({}, {"reward": reward}):
         program = Duel(config_of(both, shield(kappa_per_s=0.5, **fields)))
