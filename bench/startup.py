@@ -76,7 +76,9 @@ def answer(*, quick: bool) -> Answer:
         "compile or load the iteration, s",
         "start-up: imports, first state, saves, s",
     ]
-    note = "A run of one iteration, from its command to its end; the second process finds the first one's cache."
+    note = (
+        "A run of one iteration, from its command to its end; the second process finds the first one's cache."
+    )
     found.tables.append(Table("Start-up", columns, rows, note))
     rows = [
         [f"`{name}`", spread(cases[key], ".3f")]
