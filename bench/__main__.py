@@ -13,21 +13,28 @@ from typing import Any
 
 from bench.measure import Answer, machine
 
-NAMES = ("world", "train", "sb3", "startup", "checkpoint", "memory")
+FIRST = ("world", "train", "sb3", "startup", "checkpoint", "memory")
+
+
+def names() -> tuple[str, ...]:
+    """List the benchmarks: every module here that gives an answer."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    found = {path.stem for path in files if "\ndef answer(*, quick: bool)" in path.read_text()}
+    return (*(name for name in FIRST if name in found), *sorted(found - set(FIRST)))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for and write the page; missed targets are written down, they are no failure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", type=Path, default=Path("docs/results"), metavar="DIR")
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--only", action="append", choices=names(), metavar="NAME", help=", ".join(names()))
     parser.add_argument(
         "--quick", action="store_true", help="a smoke test: few, short windows; judges nothing"
     )
     given = parser.parse_args(arguments)
     kept = given.out / "benchmarks"
     kept.mkdir(parents=True, exist_ok=True)
-    for name in given.only or NAMES:
+    for name in given.only or names():
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         facts, begin = machine(), time.monotonic()
         answer = importlib.import_module(f"bench.{name}").answer(quick=given.quick)
@@ -35,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         (kept / f"{name}.json").write_text(written(found))
         for line in verdicts(found):
             print(f"bench: {line}", file=sys.stderr, flush=True)
-    files = [kept / f"{name}.json" for name in NAMES]
+    files = [kept / f"{name}.json" for name in names()]
     page = benchmarks_page([json.loads(path.read_text()) for path in files if path.exists()])
     (given.out / "benchmarks.md").write_text(page)
     print(given.out / "benchmarks.md")

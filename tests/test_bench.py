@@ -2,7 +2,7 @@
 
 import json
 
-from bench.__main__ import benchmarks_page, document, written
+from bench.__main__ import FIRST, benchmarks_page, document, names, written
 from bench.measure import Answer, Table, at_least, at_most, interleaved, ratios
 
 FACTS = {
@@ -29,6 +29,11 @@ def test_contenders_run_by_turns_and_the_order_rotates():
     rates = interleaved({"a": contender("a", 6.0), "b": contender("b", 2.0)}, rounds=2, seconds=0.5)
     assert seen == ["a", "b", "a", "b", "b", "a"]
     assert ratios(rates["a"], rates["b"]) == [3.0, 3.0]
+
+
+def test_every_benchmark_that_gives_an_answer_is_run():
+    assert names()[: len(FIRST)] == FIRST
+    assert not {"measure", "sb3_worlds"} & set(names())
 
 
 def test_an_unknown_value_passes_nothing():
