@@ -45,7 +45,7 @@ class Display:
 
     def show(self, done: int, note: str) -> None:
         """Update the display."""
-        if done <= self._first:
+        if done <= self._first < self._total:
             # Processes start and compile: their seconds say nothing about the speed to come.
             self._begin, note = time.monotonic(), "compiling"
         speed = (done - self._first) / max(self.seconds, 1e-9)
