@@ -52,7 +52,8 @@ arena.level.height_m=4.0 safety.pursuer.when=always safety.pursuer.kappa_per_s=2
 OVERRIDES["bounds"] = (
     "chase",
     SMALL + SAFE + "ppo.distribution=beta safety.pursuer.bounds=exact safety.pursuer.classifier=true "
-    "safety.pursuer.separation_m=0.3 safety.pursuer.margin_m=0.8 safety.pursuer.reward.margin=0.1 safety.pursuer.reward.intervention=0.1",
+    "safety.pursuer.separation_m=0.3 safety.pursuer.margin_m=0.8 safety.pursuer.reward.margin=0.1 "
+    "safety.pursuer.reward.intervention=0.1",
 )
 OVERRIDES["barrier"] = ("chase", SMALL + SAFE + "ppo.distribution=barrier")
 STEPS = 16 * 8

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from duels import FAST
+
 from outlast.safety import feasibility
 from outlast.safety.barrier import half_planes
 from outlast.safety.config import ShieldConfig

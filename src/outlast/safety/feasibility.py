@@ -1,7 +1,8 @@
 """A learned classifier of where no command will be allowed: the first tier of the shield, where it is on.
 
-Logistic regression on what is near and on random Fourier features of it, which stand for an RBF kernel (Rahimi and
-Recht, 2007), balanced by class. It is optimistic until it has seen enough of both classes, and it acts: see `Tier.PREDICTED`.
+Logistic regression on what is near and on random Fourier features of it, which stand for an RBF kernel
+(Rahimi and Recht, 2007), balanced by class. It is optimistic until it has seen enough of both classes, and it
+acts: see `Tier.PREDICTED`.
 """
 
 import equinox as eqx
