@@ -48,6 +48,7 @@ def parser() -> Parser:
     evaluate.add_argument(
         "--games", type=int, default=1000, metavar="N", help="games a pairing (default 1000)"
     )
+    evaluate.add_argument("--steps", type=int, metavar="N", help="exploit: steps a response (default 1M)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     report = commands.add_parser("report", help="write curves, tables and a page", allow_abbrev=False)
     report.add_argument("run", type=Path, nargs="+", metavar="RUN")
