@@ -13,19 +13,21 @@ BEGIN, END = "<!-- results: made by `outlast study headline` -->", "<!-- end of 
 
 
 class Row(NamedTuple):
-    """One run of the table: a preset, its budget in steps a seed (0 is the preset's own), and what is measured."""
+    """One run of the table: name, preset, budget in steps a seed (0 is the preset's own), and what is measured."""
 
+    name: str
     preset: str
     steps: int
     suites: tuple[str, ...]
 
 
 ROWS = (
-    Row("chase", 0, ("panel",)),
-    Row("flee", 0, ("panel",)),
-    Row("duel", 0, ("panel", "head-to-head", "exploit")),
-    Row("ra1", 2_000_000, ("panel",)),
-    Row("ra2", 2_000_000, ("panel",)),
+    Row("chase", "chase", 0, ("panel",)),
+    Row("flee", "flee", 0, ("panel",)),
+    Row("duel-2M", "duel", 2_000_000, ("panel",)),
+    Row("duel", "duel", 0, ("panel", "head-to-head", "cross-play", "exploit")),
+    Row("ra1", "ra1", 2_000_000, ("panel", "exploit")),
+    Row("ra2", "ra2", 2_000_000, ("panel", "exploit")),
 )
 
 
@@ -34,13 +36,13 @@ def run_study(folder: Path, out: Path, *, only: list[str], seeds: int, workers: 
     from outlast.report.document import run_document
     from outlast.report.read import read_run
 
-    known = [row.preset for row in ROWS]
+    known = [row.name for row in ROWS]
     if unknown := [name for name in only if name not in known]:
         raise BadInput(f"--only {unknown[0]}: unknown (allowed: {', '.join(known)})")
     for row in ROWS:
-        if not only or row.preset in only:
-            measured(row, folder / row.preset, seeds=seeds, workers=workers)
-    done = [row.preset for row in ROWS if (folder / row.preset).exists()]
+        if not only or row.name in only:
+            measured(row, folder / row.name, seeds=seeds, workers=workers)
+    done = [row.name for row in ROWS if (folder / row.name).exists()]
     documents = {name: run_document(read_run(folder / name)) for name in done}
     return write_page(documents, folder, out)
 
