@@ -1,6 +1,7 @@
 """The headline results: train every preset with five seeds, measure it, and write the table of the README.
 
-Each row is an ordinary run below `runs/headline`, so an interrupted study goes on where it was.
+Each row is an ordinary run below `runs/headline`, so an interrupted study goes on where it was. Rows whose run is
+not there stay as they are in the page's data: one machine may measure one row and another the next.
 """
 
 import json
@@ -72,12 +73,16 @@ def write_page(documents: dict[str, Any], folder: Path, out: Path) -> Path:
     from outlast.run import disk
 
     out.mkdir(parents=True, exist_ok=True)
-    rows = {name: {key: d[key] for key in ("seeds", "steps", "criteria")} for name, d in documents.items()}
+    data = out / "headline.json"
+    known = json.loads(data.read_text()) if data.is_file() else {}
+    known |= {name: {key: d[key] for key in ("seeds", "steps", "criteria")} for name, d in documents.items()}
+    rows = {row.name: known[row.name] for row in ROWS if row.name in known}
     lines = ["# Headline results", "", *table(rows), ""]
     for name in documents:
         disk.write_atomic(out / f"{name}.png", plots.png([read_run(folder / name)]))
+    for name in rows:
         lines += [f"## {name}", "", f"![{name}]({name}.png)", ""]
-    disk.write_atomic(out / "headline.json", json.dumps(rows, indent=1, allow_nan=False).encode() + b"\n")
+    disk.write_atomic(data, json.dumps(rows, indent=1, allow_nan=False).encode() + b"\n")
     disk.write_atomic(out / "headline.md", "\n".join(lines).encode())
     readme = Path("README.md")
     if readme.is_file() and BEGIN in readme.read_text():
