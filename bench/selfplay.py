@@ -6,7 +6,6 @@ A window is whole intervals between evaluations, so that each has its share of t
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from bench.measure import (
     Answer,

@@ -12,7 +12,14 @@ import pytest
 from outlast.config import BadInput
 from outlast.evaluate.crossplay import cross_play
 from outlast.evaluate.duel_suites import head_to_head
-from outlast.evaluate.exploit import exploit, frozen_policies, respond_all, responder, scripted_captures, validation_states
+from outlast.evaluate.exploit import (
+    exploit,
+    frozen_policies,
+    respond_all,
+    responder,
+    scripted_captures,
+    validation_states,
+)
 from outlast.worlds.arena import Role
 from outlast.worlds.arena.scripted import panel
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from made_runs import panel, write_lines
 
+from outlast.cli.study_ra import write_page
 from outlast.evaluate.statistics import summary
 from outlast.report.criteria import criteria
 from outlast.report.read import read_run
@@ -33,6 +34,7 @@ def run_of(path, rates, *, advances=None, rollbacks=0.0, curriculum="none"):
             "contest/rollbacks": [rollbacks] * len(SEEDS),
             "contest/restores": [0.0] * len(SEEDS),
             "contest/advances": [float(a) for a in (advances or [0] * len(SEEDS))],
+            "episode/start_distance_m": [3.0 + i] * len(SEEDS),
             "pursuer/nonfinite": [0.0] * len(SEEDS),
         }
         # Between evaluations there are iterations without one.
@@ -123,3 +125,15 @@ def test_exploitability_is_judged_by_its_mean(tmp_path, per_seed, passed):
 def test_a_run_without_evaluations_is_not_judged_by_them(tmp_path):
     lines = table(run_of(tmp_path / "run", np.full((2, 5), np.nan)))
     assert not {"NE gap sustained", "SR_P swing", "collapse"} & set(lines)
+
+
+def test_the_page_of_the_study_pairs_each_repair_with_the_line_before(tmp_path):
+    uneven = np.full((N, len(SEEDS)), 0.8) + 0.01 * np.arange(len(SEEDS))
+    runs = {"ra1 as given": uneven, "ra1 + pool": even(), "ra2 as given": uneven}
+    records = {name: read_run(run_of(tmp_path / name, rates)) for name, rates in runs.items()}
+    page = write_page(records, tmp_path / "out", seeds=5, steps=2_000_000).read_text()
+    # The gap of seed k falls from 0.60 + 0.02 k to 0: a mean of 0.64, and t(4) times the error of 0.0141 is 0.0393.
+    assert "| ra1 + pool | -0.640 [-0.679 to -0.601] |" in page
+    assert "| ra2 as given | -" not in page.split("## What each repair did")[1]
+    assert "| ra1 as given | 0.80, 0.81, 0.82, 0.83, 0.84 | 3.0 to 12.0 |" in page
+    assert json.loads((tmp_path / "out/ra-study.json").read_text())["rows"][1]["variant"] == "ra1 + pool"

@@ -1,6 +1,7 @@
 """What keeps a pair from falling apart: each mechanism does what it says, in every schedule that it supports."""
 
 import dataclasses
+import itertools
 
 import duels
 import equinox as eqx
@@ -237,9 +238,7 @@ def test_the_anchor_is_placed_at_an_advance_and_pulls_from_then_on(run):
 def test_a_stronger_anchor_holds_the_evader_closer_and_leaves_the_pursuer_alone(run):
     program, runner, states, _ = run
     from_ = next(
-        s
-        for s, after in zip(states, states[1:], strict=False)
-        if s.contest.anchor.placed and learns(s, after, "evader")
+        s for s, after in itertools.pairwise(states) if s.contest.anchor.placed and learns(s, after, "evader")
     )
     heavy = changed(
         from_, lambda s: s.contest.anchor.fisher, jax.tree.map(lambda f: f * 1e4, from_.contest.anchor.fisher)
@@ -314,7 +313,7 @@ def test_convergence_is_balance_in_a_row_and_stays():
 
 
 def test_convergence_needs_the_last_level_and_no_panel_score_lost():
-    assert converging([EVEN[:2] + (False,)] * 3) == [False] * 3
+    assert converging([(*EVEN[:2], False)] * 3) == [False] * 3
     lost = (0.52, (0.5, 0.35), True)
     assert converging([EVEN, lost, lost]) == [False] * 3
     assert converging([EVEN, lost], panel_margin=0.2) == [False, True]
@@ -335,5 +334,5 @@ def test_a_converged_pair_stops_learning_only_where_asked():
         runner = duels.runner(program)
         states, metrics = runner.run(runner.init(jnp.uint32(0)), 4)
         assert [m["contest/converged"] for m in metrics] == [0, 1, 1, 1]
-        moved = [learns(a, b, name) for a, b in zip(states, states[1:], strict=False) for name in NAMES]
+        moved = [learns(a, b, name) for a, b in itertools.pairwise(states) for name in NAMES]
         assert moved == [True] * 4 + [not stop] * 4
