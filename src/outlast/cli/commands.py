@@ -261,11 +261,8 @@ def study(given: argparse.Namespace) -> int:
     if given.name == "ra":
         from outlast.cli.study_ra import run_study
 
-        print(
-            run_study(
-                given.runs / "study-ra", given.out, seeds=given.seeds, steps=given.steps, workers=workers
-            )
-        )
+        sizes = {"seeds": given.seeds, "steps": given.steps, "workers": workers}
+        print(run_study(given.runs / "study-ra", given.out, only=given.only, **sizes))
         return DONE
     from outlast.evaluate import calibration
     from outlast.run import disk

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from outlast.config import Section
+from outlast.config import BadInput, Section
 
 ZERO_SUM = {
     "arena.reward.capture_bonus": 1.0,
@@ -93,14 +93,19 @@ def config_of(preset: str, fields: dict[str, Any], wired: bool, steps: int) -> S
     return validate(model, document, source=f"study variant of {preset}")
 
 
-def run_study(folder: Path, out: Path, *, seeds: int, steps: int, workers: int) -> Path:
-    """Train every variant that is not finished, and write the page."""
+def run_study(folder: Path, out: Path, *, only: list[str], seeds: int, steps: int, workers: int) -> Path:
+    """Train every variant, or only some, that is not finished, and write the page."""
     from outlast.cli.commands import go
     from outlast.report.read import read_run
     from outlast.run import layout
 
+    known = [name for name, *_ in variants()]
+    if unknown := [name for name in only if name not in known]:
+        raise BadInput(f"--only {unknown[0]}: unknown (allowed: {', '.join(known)})")
     records = {}
     for name, preset, fields, wired in variants():
+        if only and name not in only:
+            continue
         place = folder / name.replace(" ", "-")
         if not place.exists():
             config = config_of(preset, fields, wired, steps)
