@@ -133,7 +133,8 @@ def test_the_page_of_the_study_pairs_each_repair_with_the_line_before(tmp_path):
     records = {name: read_run(run_of(tmp_path / name, rates)) for name, rates in runs.items()}
     page = write_page(records, tmp_path / "out", seeds=5, steps=2_000_000).read_text()
     # The gap of seed k falls from 0.60 + 0.02 k to 0: a mean of 0.64, and t(4) times the error of 0.0141 is 0.0393.
-    assert "| ra1 + pool | -0.640 [-0.679 to -0.601] |" in page
-    assert "| ra2 as given | -" not in page.split("## What each repair did")[1]
+    assert "| ra1 as given → ra1 + pool | -0.640 [-0.679 to -0.601] |" in page
+    assert "→ ra2 as given" not in page
+    assert "Not trained yet: ra1 + timeout, ra1 + horizon" in page
     assert "| ra1 as given | 0.80, 0.81, 0.82, 0.83, 0.84 | 3.0 to 12.0 |" in page
     assert json.loads((tmp_path / "out/ra-study.json").read_text())["rows"][1]["variant"] == "ra1 + pool"

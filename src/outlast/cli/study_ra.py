@@ -194,7 +194,7 @@ def _effects(rows: list[dict[str, Any]]) -> list[str]:
     }
     for before, name in itertools.pairwise(gaps):
         if before.split()[0] == name.split()[0]:
-            lines.append(f"| {name} | {valued(paired_difference(gaps[name], gaps[before]))} |")
+            lines.append(f"| {before} → {name} | {valued(paired_difference(gaps[name], gaps[before]))} |")
     return lines
 
 
