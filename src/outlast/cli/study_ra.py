@@ -155,6 +155,8 @@ def _page(rows: list[dict[str, Any]], records: dict[str, Any], *, seeds: int, st
         found = {line["name"]: line for line in row["criteria"]}
         cells = [_cell(found.get(name)) for name in names]
         lines.append(f"| {row['variant']} | {last} | {_starts(record)} | " + " | ".join(cells) + " |")
+    if missing := [name for name, *_ in variants() if name not in records]:
+        lines += ["", f"Not trained yet: {', '.join(missing)}. A line holds every repair up to its own."]
     lines += [
         "",
         "Training starts: mean distance at the start of the first and of the last tenth of the games.",
