@@ -9,29 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from outlast.config import BadInput
 from outlast.evaluate.crossplay import cross_play
 from outlast.evaluate.duel_suites import head_to_head
-from outlast.evaluate.exploit import (
-    exploit,
-    frozen_policies,
-    respond_all,
-    responder,
-    scripted_captures,
-    validation_states,
-)
-from outlast.worlds.arena import Role
-from outlast.worlds.arena.scripted import panel
+from outlast.evaluate.exploit import exploit
 
 SEEDS = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_fast():
-    """Compile what the suites compile for a short compile time, as the tiny duels are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=duels.FAST))
-        yield
 
 
 def stacked(program, n):
@@ -112,67 +94,3 @@ def test_cross_play_has_a_row_for_every_chosen_pursuer_and_the_live_pair_is_last
         for name in ("pursuer", "evader"):
             assert sum(found["mixture"][name][seed]) == pytest.approx(1.0)
     assert found["duality_gap"] < 1e-6
-
-
-@pytest.fixture(scope="module")
-def exploited(pair):
-    """Best responses to a tiny pair."""
-    program, states = pair
-    return exploit(program, states, 8, 6 * 16 * 8)
-
-
-def test_a_best_response_gains_against_the_untrained_and_says_who_it_is(exploited):
-    document = json.loads(json.dumps(exploited, allow_nan=False))
-    for part in (document, document["pool"]):
-        gains = [part["best_response"][name] for name in ("pursuer", "evader")]
-        if part is document:
-            total = np.sum([gain["per_seed"] for gain in gains], axis=0)
-            np.testing.assert_allclose(part["nash_conv"]["per_seed"], total, atol=1e-12)
-        for role, gain in zip(Role, gains, strict=True):
-            assert set(gain["start"]) <= {"incumbent", "scratch", *panel(role)}
-            assert len(gain["start"]) == len(gain["actions"]) == SEEDS
-    # Whoever it is, it beats a policy of six small updates by more than the games leave open.
-    for name in ("pursuer", "evader"):
-        assert min(low for low, _ in document["best_response"][name]["games95"]) > 0
-
-
-def test_curves_of_all_kinds_are_on_the_validation_games(exploited):
-    kinds = {(row["role"], row["against"], row["start"]) for row in exploited["curves"]}
-    assert len(kinds) == len(exploited["curves"]) == 8
-    for row in exploited["curves"]:
-        assert len(row["steps"]) == len(row["sr_p"]) == len(row["sr_p_sampled"]) == 7
-        assert row["steps"][-1] == exploited["steps"]
-
-
-def test_a_response_leaves_the_frozen_as_they_are_and_learns(pair):
-    program, states = pair
-    frozen, _ = frozen_policies(states)
-    before = duels.digest(frozen), duels.digest(states)
-    one = responder(program, Role.EVADER, frozen["pursuer"].log_std.shape[2])
-    champion, scores = respond_all(one, states, frozen["pursuer"], 1)
-    assert (duels.digest(frozen), duels.digest(states)) == before
-    assert scores.shape == (SEEDS, 2, 2, 7, 2)
-    assert (champion.score == scores.max(axis=(-2, -1))).all()
-    # Responses differ by seed, by what they answer and by where they begin.
-    weights = champion.policy.mean.weight.reshape(SEEDS * 4, -1)
-    assert len(np.unique(weights, axis=0)) == SEEDS * 4
-
-
-def test_scripted_policies_play_their_own_role(pair):
-    program, states = pair
-    frozen, _ = frozen_policies(states)
-    one = responder(program, Role.PURSUER, frozen["evader"].log_std.shape[2])
-    first = validation_states(one, frozen["evader"].log_std.shape[2])
-    rates = scripted_captures(one, frozen["evader"], first).mean(axis=-1)
-    place = {name: i for i, name in enumerate(panel(Role.PURSUER))}
-    assert rates.shape == (SEEDS, 2, len(place))
-    assert (rates[..., place["pure_pursuit"]] > rates[..., place["stationary"]]).all()
-
-
-@pytest.mark.parametrize("suite", [cross_play, exploit])
-def test_a_one_sided_run_is_refused(suite):
-    from outlast import programs
-
-    program = programs.program_of(programs.from_preset("chase", []))
-    with pytest.raises(BadInput, match="learner = both"):
-        suite(program, None)
