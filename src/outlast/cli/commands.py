@@ -174,6 +174,8 @@ def go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
 def evaluate(given: argparse.Namespace) -> int:
     """Measure a run with one suite and keep the document beside the run."""
     within("--games", given.games, 1, 1_000_000)
+    if given.steps is not None:
+        within("--steps", given.steps, 1, 10**12)
     from outlast.run import layout
 
     if len(given.run) > 1 and given.suite != "safety":
@@ -185,7 +187,7 @@ def evaluate(given: argparse.Namespace) -> int:
 
     against = (given.against, _config(given.against)) if given.against else None
     documents = [
-        evaluate_run(run, _config(run), given.suite, given.games, against=against) for run in given.run
+        evaluate_run(run, _config(run), given.suite, given.games, given.steps, against) for run in given.run
     ]
     if given.json:
         print(json.dumps(documents[0] if len(documents) == 1 else documents, allow_nan=False))
@@ -275,11 +277,8 @@ def study(given: argparse.Namespace) -> int:
     if given.name == "ra":
         from outlast.cli.study_ra import run_study
 
-        print(
-            run_study(
-                given.runs / "study-ra", given.out, seeds=given.seeds, steps=given.steps, workers=workers
-            )
-        )
+        sizes = {"seeds": given.seeds, "steps": given.steps, "workers": workers}
+        print(run_study(given.runs / "study-ra", given.out, only=given.only, **sizes))
         return DONE
     from outlast.evaluate import calibration
     from outlast.run import disk

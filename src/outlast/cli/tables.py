@@ -20,6 +20,21 @@ def quantity(value: dict[str, Any]) -> str:
 
 def show(document: dict[str, Any]) -> None:
     """Print an evaluation document."""
+    if document["suite"] == "panel":
+        show_panel(document)
+        return
+    from outlast.report.document import found
+
+    table = Table(title=f"{document['run']}: {document['suite']}, {document['games']} games")
+    table.add_column("measure")
+    table.add_column("mean over seeds [95 % interval]")
+    for path, value in found(document, ""):
+        table.add_row(path[1:], quantity(value))
+    Console().print(table)
+
+
+def show_panel(document: dict[str, Any]) -> None:
+    """Print the panel suite and the scripted table beside it."""
     console = Console()
     rates = document["capture_rate"]
     table = Table(
