@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from outlast.config import BadInput, validate
+from outlast.evaluate.safety import safety as safety_suite
 from outlast.learners import policies
 from outlast.programs.duel import Duel
 from outlast.programs.duel_config import DuelConfig
 from outlast.safety.shield import Tier
 from outlast.selfplay import match
-from outlast.worlds.arena import level_of
+from outlast.worlds.arena import Role, level_of
 
 TINY = {
     "learner": "pursuer",
@@ -79,6 +80,23 @@ def test_the_ratio_is_that_of_the_chosen_action():
     np.testing.assert_allclose(now, batch.log_probabilities, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("reward", "sign"), [({"margin": 1.0}, 1), ({"violation": 1.0}, -1), ({"intervention": 1.0}, -1)]
+)
+def test_safety_is_paid_to_the_role_alone(reward, sign):
+    alone = {"league": {"capacity": 0, "history": 0.0}, "evaluation": {"panel_games": 0}}
+    both = {"learner": "both", "selfplay": alone}
+    rewards = []
+    for fields in ({}, {"reward": reward}):
+        program = Duel(config_of(both, shield(kappa_per_s=0.5, **fields)))
+        state = jax.jit(program.init, compiler_options=duels.FAST)(jnp.uint32(0))
+        played = jax.jit(program.play, compiler_options=duels.FAST)(state)[1]
+        rewards.append({name: np.asarray(side.reward) for name, side in played.sides.items()})
+    paid = rewards[1]["pursuer"] - rewards[0]["pursuer"]
+    assert (sign * paid >= -1e-6).all() and (sign * paid > 1e-3).any()
+    np.testing.assert_array_equal(rewards[1]["evader"], rewards[0]["evader"])
+
+
 def test_metrics_say_what_the_shield_did():
     _, _, played = rolled(when="always", kappa_per_s=0.5)
     from outlast.programs.duel import shield_metrics
@@ -135,6 +153,67 @@ def test_a_match_is_played_behind_the_shield_that_acts_in_evaluation(when):
         assert (guard.least_clearance_m[touched > 0] < 1e-3).all()
 
 
+@functools.cache
+def trained(name):
+    """Learn for three iterations."""
+    cases = {
+        "bounds": BOUNDS,
+        "analytic": {**BOUNDS, "safety": {"pursuer": SHIELD | {"bounds": "analytic"}}},
+        "beta": {"ppo": {"distribution": "beta"}},
+        "barrier": BARRIER,
+        "blind": {**BARRIER, "ppo": {"distribution": "barrier", "barrier": {"gradient": False}}},
+    }
+    program = Duel(config_of(cases[name]))
+    run = duels.runner(program)
+    return run.run(run.init(jnp.uint32(0)), 3)
+
+
+@pytest.mark.parametrize("name", ["bounds", "analytic", "beta", "barrier", "blind"])
+def test_every_kind_of_policy_learns_and_the_kinds_differ(name):
+    states, metrics = trained(name)
+    assert all(np.isfinite(m["learner/policy_loss"]) and m["learner/nonfinite"] == 0 for m in metrics)
+    assert abs(metrics[0]["learner/kl"]) < 0.1
+    assert duels.digest(states[3].learners) != duels.digest(states[0].learners)
+    other = {
+        "bounds": "analytic",
+        "analytic": "beta",
+        "beta": "bounds",
+        "barrier": "blind",
+        "blind": "barrier",
+    }
+    assert duels.digest(states[1].games) != duels.digest(trained(other[name])[0][1].games)
+
+
+def test_the_classifier_learns_from_the_games():
+    program = Duel(config_of(shield(classifier=True)))
+    run = duels.runner(program)
+    states, _ = run.run(run.init(jnp.uint32(0)), 2)
+    seen = [np.asarray(s.learners["pursuer"].feasibility.seen).sum() for s in states]
+    assert seen == [0, 192, 384]
+    policies_ = program.players(program.policies(states[-1]))
+    np.testing.assert_array_equal(
+        policies_["pursuer"].feasibility.weights, states[-1].learners["pursuer"].feasibility.weights
+    )
+
+
+def test_the_suite_measures_bare_and_shielded_on_the_same_games():
+    program = Duel(config_of({"arena": {"level": {"max_steps": 12}}}))
+    learners = jax.vmap(program.init)(jnp.arange(2, dtype=jnp.uint32)).learners
+    document = safety_suite(program, learners, 8)
+    modes = document["roles"]["pursuer"]
+    assert modes["bare"]["kappa_per_s"] is None
+    assert (modes["shielded"]["kappa_per_s"], modes["shielded"]["gamma"]) == (10.0, 0.5)
+    for opponent, cell in modes["shielded"]["opponents"].items():
+        assert cell["contact_episode_rate"]["mean"] == 0.0
+        assert cell["intervention_rate"]["mean"] > 0.0
+        assert modes["bare"]["opponents"][opponent]["intervention_rate"]["mean"] == 0.0
+        difference = modes["shielded minus bare"][opponent]["capture_rate"]["per_seed"]
+        bare = modes["bare"]["opponents"][opponent]["capture_rate"]["per_seed"]
+        assert difference == [s - b for s, b in zip(cell["capture_rate"]["per_seed"], bare, strict=True)]
+    assert modes["bare"]["mean"]["contact_episode_rate"]["mean"] > 0.0
+    assert modes["shielded"]["us_per_action"] > 0
+
+
 REFUSED = [
     ({"safety": {"pursuer": {"kappa_per_s": 4.0}}}, "kappa_per_s has no effect with when = never"),
     ({"safety": {"pursuer": {"hard_check": False}}}, "hard_check has no effect"),
@@ -174,3 +253,44 @@ def test_what_would_do_nothing_is_refused_by_name(changes, part):
     with pytest.raises(BadInput) as caught:
         validate(DuelConfig, document, source="test")
     assert part in str(caught.value)
+
+
+def shielded_games(shield_on, opponent, games, max_steps):
+    """Let lead pursuit, or pure pursuit, hunt one scripted evader among obstacles, with the shield or without."""
+    level = {
+        "width_m": 10.0,
+        "height_m": 10.0,
+        "max_steps": max_steps,
+        "obstacles_min": 2,
+        "obstacles_max": 2,
+    }
+    level |= {"spawn_min_m": 2.0, "spawn_max_m": 10.0, "evader_speed_mps": 0.9}
+    program = Duel(config_of({"arena": {"obstacle_slots": 2, "level": level}}, shield() if shield_on else {}))
+    world = program.world
+
+    def run():
+        first = match.starts(world, level_of(program.config.last_level), games)
+        hunter = match.scripted_player(match.panel(Role.PURSUER)["lead"], Role.PURSUER, world)
+        prey = match.scripted_player(match.panel(Role.EVADER)[opponent], Role.EVADER, world)
+        key = jax.random.key(1)
+        return match.play(world, first, hunter, prey, key, program.config.safety, watched=True)
+
+    return jax.tree.map(np.asarray, jax.jit(run)())
+
+
+def assert_untouched(opponent, games, max_steps, slack):
+    bare, safe = (shielded_games(on, opponent, games, max_steps) for on in (False, True))
+    assert (safe.pursuer_wall_steps + safe.pursuer_obstacle_steps).sum() == 0
+    assert (bare.pursuer_wall_steps + bare.pursuer_obstacle_steps).sum() > 0
+    assert safe.captured.mean() >= bare.captured.mean() - slack
+
+
+def test_a_shielded_pursuer_touches_nothing():
+    """At the default rate of 10/s, which docs/guide/safety.md names. Few games: capture may differ by chance."""
+    assert_untouched("flee_away", 100, 200, 0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opponent", list(match.panel(Role.EVADER)))
+def test_a_thousand_shielded_episodes_touch_nothing_and_capture_as_often(opponent):
+    assert_untouched(opponent, 1000, 600, 0.05)
