@@ -101,7 +101,8 @@ def run_study(folder: Path, out: Path, budget: Budget) -> Path:
     for name, fields in VARIANTS.items():
         config = config_of(fields, budget.steps)
         place = trained(folder / name.replace(" ", "-"), config, budget)
-        rows[name] = kept(place, "safety", lambda p=place, c=config: suite(p, c, budget.games, evader))
+        found = kept(place, "safety", lambda p=place, c=config: suite(p, c, budget.games, evader))
+        rows[name] = {key: found[key] for key in ("roles", "iteration", "seeds")}
     ablation = {}
     for name, fields in faults().items():
         config = config_of(fields, min(budget.steps, FAULT_STEPS))

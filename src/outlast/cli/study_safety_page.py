@@ -31,7 +31,7 @@ def write_page(document: dict[str, Any], out: Path) -> Path:
     from outlast.run import disk
 
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(document, indent=1, allow_nan=False)
+    text = json.dumps(document, allow_nan=False)
     disk.write_atomic(out / "safety.json", text.encode() + b"\n")
     disk.write_atomic(out / "safety.png", figure(document))
     disk.write_atomic(out / "safety.md", page(document).encode())
