@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_INTEGER_BITS = 1024
@@ -140,11 +141,14 @@ def fields(model: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def defaults(model: type[Section]) -> dict[str, Any]:
-    """Return what a model holds where nothing is set."""
+    """Return what a model holds where nothing is set; a field without a default is left out."""
     document: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         inner = _section_of(info.annotation)
-        document[name] = info.default if inner is None else defaults(inner)
+        if inner is not None:
+            document[name] = defaults(inner)
+        elif not info.is_required():
+            document[name] = to_jsonable_python(info.get_default())
     return document
 
 

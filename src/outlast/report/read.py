@@ -127,12 +127,18 @@ def _read_group(path: Path) -> Group:
 
 
 def _table(lines: list[dict[str, Any]], n_seeds: int) -> dict[str, np.ndarray]:
-    names = dict.fromkeys(name for line in lines for name in line["metrics"])
+    # A measure that is a table for each seed is no curve.
+    lines = [{n: v for n, v in line["metrics"].items() if not _is_table(v)} for line in lines]
+    names = dict.fromkeys(name for line in lines for name in line)
     table = {name: np.full((len(lines), n_seeds), np.nan) for name in names}
     for row, line in enumerate(lines):
-        for name, values in line["metrics"].items():
+        for name, values in line.items():
             table[name][row] = np.array(values, dtype=float)
     return table
+
+
+def _is_table(values: list[Any]) -> bool:
+    return isinstance(values[0], list)
 
 
 def _side_by_side(groups: list[Group], steps: np.ndarray) -> dict[str, np.ndarray]:
