@@ -56,15 +56,10 @@ def merged(document, changes):
     return {name: value for name, value in both.items() if value is not None}
 
 
-def document(town=None, **changes):
-    """Return the document of the tiny town with changes."""
-    pack = build_pack(merged(TOWN, town or {}), source="test").model_dump(mode="json")
-    return merged(TINY, changes) | {"town": pack}
-
-
-def tiny(town=None, **changes):
+def tiny(town=None, base=TINY, **changes):
     """Return the program of the tiny town with changes."""
-    return Survive(validate(SurviveConfig, document(town, **changes), source="test"))
+    pack = build_pack(merged(TOWN, town or {}), source="test").model_dump(mode="json")
+    return Survive(validate(SurviveConfig, merged(base, changes) | {"town": pack}, source="test"))
 
 
 def scripted(learner, town=None, **changes):
@@ -85,7 +80,7 @@ def recurrent(**changes):
         "replay": {"every": None},
         "memory": {"width": 4, "channels": [2], "sequence": 4, "burn_in": 4},
     }
-    return tiny(merged(town, changes.pop("town", {})), **merged(small, changes))
+    return tiny(merged(town, changes.pop("town", {})), merged(TINY, small), **changes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,17 +103,17 @@ def test_learning_waits_for_the_first_transitions_and_then_keeps_its_pace():
 
 def test_learning_never_touches_the_memory_of_play():
     """The first learning comes after play, so with and without it the lives stand alike after one round."""
-    one = {"lives": {"horizon": 4}, "replay": {"starts": 0}, "memory": {"burn_in": None, "sequence": 4}}
-    one["replay"] = {"starts": 0, "capacity": 256}
+    one = {"lives": {"horizon": 4}, "memory": {"burn_in": 0}, "replay": {"starts": 0}}
     kept = []
     for updates in (0, 4):
         program = residents.recurrent(**residents.merged(one, {"replay": {"updates": updates}}))
         states, _ = residents.runner(program).run(2)
         kept.append(states)
-    for name in ("memory", "ended"):
-        for i in (1,):
-            a, b = (np.asarray(getattr(states[i].lives, name)) for states in kept)
-            np.testing.assert_array_equal(a, b)
+    a, b = (np.asarray(states[1].lives.memory) for states in kept)
+    # Two programs, whose float32 sums may be in another order.
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    learners = [states[1].learner for states in kept]
+    assert [int(learner.updates) for learner in learners] == [0, 4]
     assert np.abs(np.asarray(kept[0][1].lives.memory)).max() > 0
 
 
@@ -143,7 +143,7 @@ def test_epsilon_falls_linearly_to_its_end():
 
 def test_residents_only_do_what_is_legal():
     states, _ = everything()
-    ticks = states[-1].replay.ticks
+    ticks = states[2].replay.ticks  # of the first two iterations, while most choices are random
     legal = np.take_along_axis(np.asarray(ticks.legal), np.asarray(ticks.action)[..., None], axis=-1)[..., 0]
     # What is "done" in an idle tick is done by nobody.
     assert (legal | np.asarray(ticks.idle)).all()
