@@ -102,8 +102,8 @@ def test_learning_waits_for_the_first_transitions_and_then_keeps_its_pace():
 
 
 def test_learning_never_touches_the_memory_of_play():
-    """The first learning comes after play, so with and without it the lives stand alike after one round."""
-    one = {"lives": {"horizon": 4}, "memory": {"burn_in": 0}, "replay": {"starts": 0}}
+    """The first learning comes after play, so with and without it the lives stand alike after the round that it follows."""
+    one = {"lives": {"horizon": 8}, "memory": {"burn_in": 0}, "replay": {"starts": 0}}
     kept = []
     for updates in (0, 4):
         program = residents.recurrent(**residents.merged(one, {"replay": {"updates": updates}}))
