@@ -209,17 +209,10 @@ class Survive:
         if not rules.updates:
             return state, {}
         nothing = not_yet_learnt(jax.eval_shape(updates, carry)[1])
-        ready = state.replay.written * config.lives.worlds >= max(rules.starts, self.least_rows)
+        # In ticks of every world: transitions may be more than an int32 counts.
+        ready = state.replay.written >= max(-(-rules.starts // config.lives.worlds), config.least_rows)
         (learner, replay), measures = jax.lax.cond(ready, updates, lambda c: (c, nothing), carry)
         return dataclasses.replace(state, learner=learner, replay=replay), measures
-
-    @property
-    def least_rows(self) -> int:
-        """Count the transitions without which nothing can be drawn."""
-        memory = self.config.memory
-        ahead = memory.burn_in + memory.sequence + 1
-        rows = ahead if self.config.learner == "recurrent_dqn" else self.config.q.n_step + 1
-        return rows * self.config.lives.worlds
 
     def judged(self, state: SurviveState, lived: Lived) -> SurviveState:
         """Show the lives that ended to the curriculum and to curiosity, each once, and total the novelty of lives."""
