@@ -199,6 +199,12 @@ def report(given: argparse.Namespace) -> int:
     from outlast import report as reports
 
     document = reports.report(given.run, given.out)
+    if given.sqlite is not None:
+        from outlast.report.sqlite import export
+
+        file = Path(given.sqlite or (given.out or given.run[0] / "report") / "run.sqlite")
+        export(given.run, file)
+        document["files"].append(str(file))
     if given.json:
         print(json.dumps(document, allow_nan=False))
     else:
