@@ -63,7 +63,9 @@ def parser() -> Parser:
     verify = commands.add_parser("verify", help="check every checkpoint of a run", allow_abbrev=False)
     verify.add_argument("run", type=Path, metavar="RUN")
     verify.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    presets = commands.add_parser("presets", help="list the presets, or show one in full", allow_abbrev=False)
+    presets = commands.add_parser(
+        "presets", help="list presets and packs, or show one in full", allow_abbrev=False
+    )
     presets.add_argument("name", nargs="?", metavar="NAME")
     study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
     study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))

@@ -3,7 +3,6 @@
 Every text that comes from a run passes through `text`; table cells are HTML that was made here.
 """
 
-import json
 from importlib import resources
 from itertools import groupby
 from typing import Any
