@@ -84,10 +84,11 @@ def read_preset(name: str) -> dict[str, Any]:
     return read_toml(text, source=f"preset {name}")
 
 
-def about_preset(name: str) -> str:
-    """Return what a preset says of itself in its first line, a comment."""
-    text = resources.files("outlast.presets").joinpath(f"{name}.toml").read_text()
-    return text.partition("\n")[0].removeprefix("#").strip()
+def about(folder: str) -> dict[str, str]:
+    """Return what each TOML file of a folder of the package says of itself in its first line, a comment."""
+    files = [f for f in resources.files("outlast").joinpath(folder).iterdir() if f.name.endswith(".toml")]
+    lines = {f.name[:-5]: f.read_text().partition("\n")[0] for f in sorted(files, key=lambda f: f.name[:-5])}
+    return {name: line.removeprefix("#").strip() for name, line in lines.items()}
 
 
 def parse_override(text: str) -> tuple[str, Any]:

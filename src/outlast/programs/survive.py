@@ -22,7 +22,7 @@ from outlast.learners.dqn import QState
 from outlast.learners.replay import Replay
 from outlast.learners.shuffle import permutation
 from outlast.programs import stages as curricula
-from outlast.programs.lives import Lived, Lives, born, doubled, live, outlive, with_intrinsic
+from outlast.programs.lives import Lived, Lives, born, doubled, exploring, live, outlive, with_intrinsic
 from outlast.programs.stages import Ends, Stages
 from outlast.programs.survive_config import SurviveConfig
 from outlast.programs.survive_metrics import iteration_metrics, not_yet_learnt
@@ -162,6 +162,10 @@ class Survive:
         keys = [jax.random.fold_in(address(*here, p), index) for p in (Purpose.RESET, Purpose.ACT)]
         level = self.level(state.cells, state.stages)
         fresh = born(town, keys[0], level, state.stages.stage, config.lives.worlds, self.n_memory)
+        if config.explore.births:
+            fresh = exploring(
+                fresh, jax.random.fold_in(address(*here, Purpose.EXPLORE), index), config.explore.births
+            )
         network = state.learner.network if state.learner is not None else None
         epsilon = self.epsilon(self.steps_done(state, index))
         lives, lived = live(config, town, network, state.lives, doubled(fresh), keys[1], epsilon)

@@ -29,6 +29,9 @@ class ExploreConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0, description="share of random actions at the start")
     epsilon_end: float = Field(0.02, ge=0.0, le=1.0, description="share of random actions in the end")
     epsilon_steps: int = Field(500_000, ge=1, le=10**12, description="world steps until the end is reached")
+    births: float = Field(
+        0.0, ge=0.0, le=1.0, description="share of lives that begin with meters anywhere, and are not counted"
+    )
 
 
 class GeneralisationConfig(Section):
