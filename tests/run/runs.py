@@ -10,7 +10,8 @@ from pathlib import Path
 import jax
 
 from outlast import programs
-from outlast.config import canonical_json
+from outlast.config import canonical_json, override, parse_override, validate
+from outlast.programs.survive_config import SurviveConfig
 from outlast.run import checkpoint, layout
 from outlast.run.loop import Group, Options, train
 
@@ -53,7 +54,7 @@ curriculum.kind=adversarial curriculum.lives=8 curriculum.least_lives=8 curricul
 curriculum.retreat=0.83 curriculum.entropy=1.0 curriculum.slack=10.0
 """
 OVERRIDES["town"] = (
-    "town-l1",
+    "survive",
     TOWN
     + """
 replay.prioritised=true replay.every=4 q.n_step=2 q.dueling=true generalisation.at_steps=640 generalisation.lives=4
@@ -62,7 +63,7 @@ curiosity.variance_below=1000.0 curiosity.least_survival=0.1 curiosity.share_kep
 """,
 )
 OVERRIDES["memory"] = (
-    "town-l1",
+    "survive",
     TOWN
     + """
 learner=recurrent_dqn town.multi_tick=true town.observation.kind=partial
@@ -77,8 +78,18 @@ _compiled = {}
 def config_of(name, iterations, **run):
     """Return a config with a budget of so many iterations."""
     preset, overrides = OVERRIDES[name]
-    budget = [f"run.{key}={value}" for key, value in {"steps": iterations * STEPS, **run}.items()]
-    return programs.from_preset(preset, overrides.split() + [line.lower() for line in budget])
+    budget = [f"run.{key}={value}".lower() for key, value in {"steps": iterations * STEPS, **run}.items()]
+    if preset == "survive":
+        return of_the_town(overrides.split() + budget)
+    return programs.from_preset(preset, overrides.split() + budget)
+
+
+def of_the_town(overrides):
+    """Return a config of the town from the defaults: presets are tuned, and no byte here should depend on it."""
+    document = {"program": "survive"}
+    for text in overrides:
+        document = override(document, *parse_override(text), model=SurviveConfig)
+    return validate(SurviveConfig, document, source="test")
 
 
 def share_compiled_programs(monkeypatch):

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast import programs
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
-from runs import create, go_on
+from runs import create, go_on, of_the_town
 
 WORLDS, HORIZON, LIMIT = 64, 128, 3
 LIVES = WORLDS * HORIZON // (LIMIT + 1)
@@ -29,7 +28,7 @@ def resident_bytes():
 
 
 def config(iterations):
-    return programs.from_preset("town-l1", [*SURVIVORS.split(), f"run.steps={iterations * WORLDS * HORIZON}"])
+    return of_the_town([*SURVIVORS.split(), f"run.steps={iterations * WORLDS * HORIZON}"])
 
 
 def checkpoint_bytes(folder):
