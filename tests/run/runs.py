@@ -47,10 +47,10 @@ OVERRIDES = {"chase": ("chase", SMALL + "ppo.normalise_observations=true"), "due
 OVERRIDES["everything"] = ("duel", SMALL + LEAGUE + EVERYTHING)
 TOWN = f"""
 pack={Path(__file__).with_name("tiny_town.toml")} town.layout.policy=per_run lives.worlds=8 lives.horizon=16
-replay.capacity=512 replay.batch=8 replay.updates=2 replay.starts=96 q.hidden=[8] q.target_every=7
+replay.capacity=512 replay.batch=8 replay.updates=2 replay.starts=96 q.hidden=[8] q.target_every=5
 explore.epsilon_steps=1024 run.checkpoint_seconds=0 run.keep_last=1000
-curriculum.kind=adversarial curriculum.lives=8 curriculum.least_lives=16 curriculum.advance=0.6
-curriculum.retreat=0.55 curriculum.entropy=1.0 curriculum.slack=10.0
+curriculum.kind=adversarial curriculum.lives=8 curriculum.least_lives=8 curriculum.advance=0.84
+curriculum.retreat=0.83 curriculum.entropy=1.0 curriculum.slack=10.0
 """
 OVERRIDES["town"] = (
     "town-l1",

@@ -3,11 +3,15 @@
 import itertools
 import shutil
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from outlast import programs
 from outlast.programs.play import WARM
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
+from outlast.run.leaves import named, restored
 from runs import (
     config_of,
     create,
@@ -89,6 +93,19 @@ def test_the_cuts_fall_where_it_hurts(trained):
     assert sum((s["games.opponent"] == WARM).any() for s in states) >= 1
     assert sum((s["games.opponent"] >= 0).any() for s in states) >= 1
     assert sum(len(set(s["games.arena.level.spawn_max_m"].ravel())) > 1 for s in states) > 0
+
+
+@pytest.mark.parametrize("name", ["town", "memory"])
+def test_saving_what_was_loaded_gives_the_same_bytes(trained, tmp_path, name):
+    kept = trained(name, checkpoint_iterations=1) / layout.CHECKPOINTS
+    program = programs.program_of(config_of(name, LENGTHS[name]))
+    shapes = jax.eval_shape(lambda: jax.lax.map(program.init, jnp.zeros(1, jnp.uint32)))
+    for k in (0, 5, LENGTHS[name]):
+        saved = checkpoint.load(kept / str(k))
+        again = named(restored(saved.leaves, shapes))
+        checkpoint.save(tmp_path, iteration=k, leaves=again, facts=saved.facts)
+        assert checkpoint.load(tmp_path / str(k)).digest == saved.digest
+        assert state_of(kept.parent, k)[1] == (tmp_path / str(k) / checkpoint.STATE).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["town", "memory"])

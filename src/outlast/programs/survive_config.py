@@ -106,7 +106,7 @@ class SurviveConfig(Section):
                     raise ValueError(f"{name} has no effect with learner = {self.learner}, which is scripted")
         else:
             self._check_capacity()
-        if self.q.glances and self.town.observation.kind != "full":
+        if self.learner == "dqn" and self.q.glances and self.town.observation.kind != "full":
             raise ValueError(
                 f"q.glances = {self.q.glances} needs town.observation.kind = full: it looks at offsets of places"
             )
