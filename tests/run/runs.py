@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 
@@ -44,6 +45,30 @@ selfplay.curriculum.evader_first=true
 """
 OVERRIDES = {"chase": ("chase", SMALL + "ppo.normalise_observations=true"), "duel": ("duel", SMALL + LEAGUE)}
 OVERRIDES["everything"] = ("duel", SMALL + LEAGUE + EVERYTHING)
+TOWN = f"""
+pack={Path(__file__).with_name("tiny_town.toml")} town.layout.policy=per_run lives.worlds=8 lives.horizon=16
+replay.capacity=512 replay.batch=8 replay.updates=2 replay.starts=96 q.hidden=[8] q.target_every=7
+explore.epsilon_steps=1024 run.checkpoint_seconds=0 run.keep_last=1000
+curriculum.kind=adversarial curriculum.lives=8 curriculum.least_lives=16 curriculum.advance=0.6
+curriculum.retreat=0.55 curriculum.entropy=1.0 curriculum.slack=10.0
+"""
+OVERRIDES["town"] = (
+    "town-l1",
+    TOWN
+    + """
+replay.prioritised=true replay.every=4 q.n_step=2 q.dueling=true generalisation.at_steps=640 generalisation.lives=4
+curiosity.enabled=true curiosity.hidden=8 curiosity.embedding=4 curiosity.samples=8 curiosity.window=8
+curiosity.variance_below=1000.0 curiosity.least_survival=0.1 curiosity.share_kept=0.9 curiosity.weight=1.0
+""",
+)
+OVERRIDES["memory"] = (
+    "town-l1",
+    TOWN
+    + """
+learner=recurrent_dqn town.multi_tick=true town.observation.kind=partial
+memory.width=4 memory.channels=[2] memory.sequence=4 memory.burn_in=4
+""",
+)
 STEPS = 16 * 8
 """World steps of one iteration."""
 _compiled = {}
@@ -98,14 +123,15 @@ def state_of(folder, iteration):
 
 
 def result(folder):
-    """Return what must be identical: the last state as leaves, digest and raw file, and the journal."""
-    last = max(checkpoint.iterations(folder / layout.CHECKPOINTS))
+    """Return what must be identical: the last state as leaves, digest and raw file, and the journals."""
+    lives, last = folder / layout.EPISODES, max(checkpoint.iterations(folder / layout.CHECKPOINTS))
     return {
         "iteration": last,
         "state": state_of(folder, last),
         "digest": checkpoint.load(folder / layout.CHECKPOINTS / str(last)).digest,
         "policies": (folder / layout.POLICIES / str(last) / checkpoint.STATE).read_bytes(),
         "metrics": (folder / layout.METRICS).read_bytes(),
+        "episodes": lives.read_bytes() if lives.exists() else b"",
     }
 
 

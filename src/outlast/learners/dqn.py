@@ -33,6 +33,7 @@ class QConfig(Section):
     glances: int = Field(
         0, ge=0, le=64, description="places looked at at a time, chosen by need; 0 sees all offsets at once"
     )
+    layer_norm: bool = Field(True, description="standardise each hidden layer, which steadies learning")
     dueling: bool = Field(False, description="add up a value of the state and advantages of the actions")
     double: bool = Field(True, description="choose the next action online, value it by the target")
     learning_rate: float = Field(5e-4, ge=1e-7, le=1.0, description="Adam's step size")
@@ -138,7 +139,7 @@ def new_learner(key: Key[Array, ""], fields: dict[str, int], n_actions: int, con
     if config.glances:
         glance = _new_glance(glance_key, fields, config.glances)
         size += GLIMPSE * config.glances - fields["offsets"]
-    body = mlp(body_key, size, config.hidden, "relu")
+    body = mlp(body_key, size, config.hidden, "relu", layer_norm=config.layer_norm)
     head = new_head(head_key, config.hidden[-1], n_actions, dueling=config.dueling)
     return started(QNetwork(glance, body, head))
 

@@ -17,8 +17,18 @@ from pydantic import Field, model_validator
 from outlast.config import Section
 from outlast.core import Metrics
 from outlast.learners import replay as replays
-from outlast.learners.dqn import Head, QConfig, QState, counted, descended, new_head, next_value, of_action
-from outlast.learners.dqn import started, weighted_mean
+from outlast.learners.dqn import (
+    Head,
+    QConfig,
+    QState,
+    counted,
+    descended,
+    new_head,
+    next_value,
+    of_action,
+    started,
+    weighted_mean,
+)
 from outlast.learners.replay import Replay, ReplayConfig, Tick
 from outlast.nets import Linear, Mlp, linear, mlp
 
@@ -136,10 +146,10 @@ def new_learner(
     return started(
         RecurrentQNetwork(
             sight=sight,
-            body=mlp(keys[1], n_flat, config.hidden[:1], "relu"),
+            body=mlp(keys[1], n_flat, config.hidden[:1], "relu", layer_norm=config.layer_norm),
             inward=linear(keys[2], n_features, 4 * width, gain=1.0),
             onward=onward,
-            read_out=mlp(keys[4], width, config.hidden[1:], "relu"),
+            read_out=mlp(keys[4], width, config.hidden[1:], "relu", layer_norm=config.layer_norm),
             head=new_head(keys[5], (width, *config.hidden[1:])[-1], n_actions, dueling=config.dueling),
             n_window=n_window,
         )

@@ -164,7 +164,9 @@ def drawn_by_priority(
 
 def reprioritised(replay: Replay, row: Array, world: Array, errors: Float[Array, " n"]) -> Replay:
     """Set the priority of what was drawn to the size of its error; idle rows stay out."""
-    urgency = jnp.where(replay.ticks.idle[row, world], 0.0, jnp.abs(errors) + LEAST_PRIORITY)
+    # One that is not finite would spread to all that is added later.
+    size = jnp.where(jnp.isfinite(errors), jnp.abs(errors), 0.0) + LEAST_PRIORITY
+    urgency = jnp.where(replay.ticks.idle[row, world], 0.0, size)
     return eqx.tree_at(lambda r: r.priority, replay, replay.priority.at[row, world].set(urgency))
 
 

@@ -22,7 +22,8 @@ from outlast.worlds.town.scripted import SCRIPTED, random_legal
 
 LAST = {"in_axes": -1, "out_axes": -1}
 CRITICAL = 0.2
-NOWHERE = -1
+NOWHERE, NO_STAGE = -1, -1
+LEAST_AT_BIRTH = 0.05
 
 
 class Lives(eqx.Module):
@@ -59,8 +60,8 @@ class Lived(eqx.Module):
 
     @property
     def ended(self) -> Bool[Array, "... B"]:
-        """Tell which lives ended in this tick."""
-        return self.tick.ended
+        """Tell which lives ended in this tick; those that began anywhere are not counted."""
+        return self.tick.ended & (self.stage != NO_STAGE)
 
 
 class Choice(eqx.Module):
@@ -86,6 +87,19 @@ def born(town: Town, key: Key[Array, ""], level: TownLevel, stage: Array, n: int
         entropy=zero,
         last_place=jnp.full(n, NOWHERE, jnp.int32),
     )
+
+
+def exploring(lives: Lives, key: Key[Array, ""], share: float) -> Lives:
+    """Let a share of lives begin with meters anywhere, so that rare states are known; they are no stage's lives."""
+    worlds = lives.ended.shape[0]
+    draws = jax.random.uniform(key, (len(lives.town.meters) + 1, worlds))
+    chosen = draws[-1] < share
+    meters = tuple(
+        jnp.where(chosen, LEAST_AT_BIRTH + (1.0 - LEAST_AT_BIRTH) * draw, meter)
+        for draw, meter in zip(draws, lives.town.meters, strict=False)
+    )
+    town = dataclasses.replace(lives.town, meters=meters)
+    return dataclasses.replace(lives, town=town, stage=jnp.where(chosen, NO_STAGE, lives.stage))
 
 
 def choose(

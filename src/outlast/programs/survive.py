@@ -22,7 +22,7 @@ from outlast.learners.dqn import QState
 from outlast.learners.replay import Replay
 from outlast.learners.shuffle import permutation
 from outlast.programs import stages as curricula
-from outlast.programs.lives import Lived, Lives, born, doubled, live, outlive, with_intrinsic
+from outlast.programs.lives import Lived, Lives, born, doubled, exploring, live, outlive, with_intrinsic
 from outlast.programs.stages import Ends, Stages
 from outlast.programs.survive_config import SurviveConfig
 from outlast.programs.survive_metrics import iteration_metrics, not_yet_learnt
@@ -162,6 +162,10 @@ class Survive:
         keys = [jax.random.fold_in(address(*here, p), index) for p in (Purpose.RESET, Purpose.ACT)]
         level = self.level(state.cells, state.stages)
         fresh = born(town, keys[0], level, state.stages.stage, config.lives.worlds, self.n_memory)
+        if config.explore.births:
+            fresh = exploring(
+                fresh, jax.random.fold_in(address(*here, Purpose.EXPLORE), index), config.explore.births
+            )
         network = state.learner.network if state.learner is not None else None
         epsilon = self.epsilon(self.steps_done(state, index))
         lives, lived = live(config, town, network, state.lives, doubled(fresh), keys[1], epsilon)
@@ -205,17 +209,10 @@ class Survive:
         if not rules.updates:
             return state, {}
         nothing = not_yet_learnt(jax.eval_shape(updates, carry)[1])
-        ready = state.replay.written * config.lives.worlds >= max(rules.starts, self.least_rows)
+        # In ticks of every world: transitions may be more than an int32 counts.
+        ready = state.replay.written >= max(-(-rules.starts // config.lives.worlds), config.least_rows)
         (learner, replay), measures = jax.lax.cond(ready, updates, lambda c: (c, nothing), carry)
         return dataclasses.replace(state, learner=learner, replay=replay), measures
-
-    @property
-    def least_rows(self) -> int:
-        """Count the transitions without which nothing can be drawn."""
-        memory = self.config.memory
-        ahead = memory.burn_in + memory.sequence + 1
-        rows = ahead if self.config.learner == "recurrent_dqn" else self.config.q.n_step + 1
-        return rows * self.config.lives.worlds
 
     def judged(self, state: SurviveState, lived: Lived) -> SurviveState:
         """Show the lives that ended to the curriculum and to curiosity, each once, and total the novelty of lives."""

@@ -29,6 +29,9 @@ class ExploreConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0, description="share of random actions at the start")
     epsilon_end: float = Field(0.02, ge=0.0, le=1.0, description="share of random actions in the end")
     epsilon_steps: int = Field(500_000, ge=1, le=10**12, description="world steps until the end is reached")
+    births: float = Field(
+        0.0, ge=0.0, le=1.0, description="share of lives that begin with meters anywhere, and are not counted"
+    )
 
 
 class GeneralisationConfig(Section):
@@ -101,16 +104,17 @@ class SurviveConfig(Section):
             for name in ("q", "replay", "explore", "curiosity"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} has no effect with learner = {self.learner}, which is scripted")
-        elif self.lives.worlds * self.stride > self.replay.capacity:
+        else:
+            self._check_capacity()
+        if self.q.glances and self.town.observation.kind != "full":
             raise ValueError(
-                f"replay.capacity = {self.replay.capacity} does not hold the {self.lives.worlds * self.stride} "
-                "transitions of one round"
+                f"q.glances = {self.q.glances} needs town.observation.kind = full: it looks at offsets of places"
             )
         if self.learner != "recurrent_dqn":
             return
-        for name, what in (("n_step", "memory.trace"),):
+        for name, instead in (("n_step", "; see memory.trace"), ("gap", ""), ("glances", "")):
             if getattr(self.q, name) != QConfig.model_fields[name].default:
-                raise ValueError(f"q.{name} has no effect with learner = recurrent_dqn; see {what}")
+                raise ValueError(f"q.{name} has no effect with learner = recurrent_dqn{instead}")
         if self.replay.prioritised:
             raise ValueError("replay.prioritised needs learner = dqn: sequences are drawn evenly")
         if self.replay.every != ReplayConfig.model_fields["every"].default:
@@ -126,6 +130,24 @@ class SurviveConfig(Section):
                 )
         elif self.memory.channels != MemoryConfig().channels:
             raise ValueError(f"memory.channels has no effect with town.observation.kind = {kind}")
+
+    def _check_capacity(self) -> None:
+        capacity, whole = self.replay.capacity, self.lives.worlds * self.stride
+        if whole > capacity:
+            raise ValueError(f"replay.capacity = {capacity} does not hold the {whole} transitions of one round")
+        # What is drawn must lie in the ring whole, or it would be read around the end.
+        whole = self.lives.worlds * self.least_rows
+        if whole > capacity:
+            raise ValueError(
+                f"replay.capacity = {capacity} does not hold the {whole} transitions that one draw may reach over"
+            )
+
+    @property
+    def least_rows(self) -> int:
+        """Count the ticks of every world without which nothing can be drawn."""
+        if self.learner == "recurrent_dqn":
+            return self.memory.burn_in + self.memory.sequence + 1
+        return self.q.n_step + 1
 
     @property
     def stride(self) -> int:

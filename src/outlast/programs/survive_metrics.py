@@ -55,10 +55,10 @@ def life_means(lived: Lived) -> Metrics:
 def counts(config: SurviveConfig, lived: Lived) -> Metrics:
     """Count deaths by cause, survivors, uses of places, refusals, falls below a fifth, and ways between places."""
     town = config.town
-    metrics: Metrics = {"deaths/limit": jnp.sum(lived.tick.truncated)}
+    metrics: Metrics = {"deaths/limit": jnp.sum(lived.ended & lived.tick.truncated)}
     for index, death in enumerate(town.deaths):
         name = f"deaths/{death.meter}"
-        metrics[name] = metrics.get(name, 0) + jnp.sum(lived.death_cause == index)
+        metrics[name] = metrics.get(name, 0) + jnp.sum(lived.ended & (lived.death_cause == index))
     n = len(town.places)
     place = jnp.arange(n)[:, None]
     used = (lived.used.reshape(1, -1) == place).astype(jnp.float32)
