@@ -4,11 +4,11 @@ import gc
 from pathlib import Path
 
 import pytest
+from runs import create, go_on
 
 from outlast import programs
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
-from runs import create, go_on
 
 WORLDS, HORIZON, LIMIT = 64, 128, 3
 LIVES = WORLDS * HORIZON // (LIMIT + 1)
