@@ -110,10 +110,11 @@ def scenario(folder, attempt=lambda step: step()):
 
 def reached_points(folder):
     """Run the scenario to its end; list the named points it reaches, in order."""
-    names = []
+    names: list[str] = []
+    create(folder, config_of("chase", 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "reached", names.append)
-        scenario(create(folder, config_of("chase", 5)))
+        scenario(folder)
     return names
 
 
