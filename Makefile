@@ -33,8 +33,9 @@ format: install-dev
 type: install-dev
 	$(BIN)/pyright
 
-docs: install
+docs: demo
 	$(BIN)/outlast study calibration
+	cp runs/demo/report/curves.png docs/results/demo-curves.png
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

@@ -74,7 +74,11 @@ class Worker:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a module's function in the process and return what it returns."""
-        return self._pool.submit(function, *arguments).result()
+        return self.begun(function, *arguments).result()
+
+    def begun(self, function: Callable[..., Any], *arguments: Any) -> concurrent.futures.Future:
+        """Start a module's function in the process and do not wait for it."""
+        return self._pool.submit(function, *arguments)
 
     def window(self, function: Callable[..., Any], *arguments: Any) -> Window:
         """Return a contender: called with seconds, it runs that long in the process."""
@@ -89,6 +93,16 @@ def _start(n_threads: int) -> None:
     # Nothing has imported jax in this process yet: the benchmarks import it inside their functions.
     os.environ["NPROC"] = str(n_threads)
     os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def together(workers: list[Worker], function: Callable[..., Any], *arguments: Any) -> Window:
+    """Return a contender that runs in every process at the same time; their rates add up."""
+
+    def window(seconds: float) -> tuple[float, float]:
+        calls = [worker.begun(function, *arguments, seconds) for worker in workers]
+        return sum(done / elapsed for done, elapsed in (call.result() for call in calls)), 1.0
+
+    return window
 
 
 @contextmanager

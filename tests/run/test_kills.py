@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from runs import config_of, create, finished, go_on, result, share_compiled_programs, started
 
 from outlast.run import checkpoint, disk, layout
-from runs import config_of, create, finished, go_on, result, share_compiled_programs, started
 
 ITERATIONS = 300
 SETTINGS = {"checkpoint_iterations": 1, "keep_last": 3}
@@ -110,10 +110,11 @@ def scenario(folder, attempt=lambda step: step()):
 
 def reached_points(folder):
     """Run the scenario to its end; list the named points it reaches, in order."""
-    names = []
+    names: list[str] = []
+    create(folder, config_of("chase", 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "reached", names.append)
-        scenario(create(folder, config_of("chase", 5)))
+        scenario(folder)
     return names
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 
+from outlast.evaluate.panel import scripted_table
 from outlast.selfplay.match import starts
 from outlast.worlds.arena import Arena, ArenaConfig, LevelConfig, level_of
 

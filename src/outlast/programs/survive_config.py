@@ -134,7 +134,9 @@ class SurviveConfig(Section):
     def _check_capacity(self) -> None:
         capacity, whole = self.replay.capacity, self.lives.worlds * self.stride
         if whole > capacity:
-            raise ValueError(f"replay.capacity = {capacity} does not hold the {whole} transitions of one round")
+            raise ValueError(
+                f"replay.capacity = {capacity} does not hold the {whole} transitions of one round"
+            )
         # What is drawn must lie in the ring whole, or it would be read around the end.
         whole = self.lives.worlds * self.least_rows
         if whole > capacity:

@@ -129,7 +129,7 @@ def quantities(record: RunRecord) -> list[Quantity]:
 def town_rows(record: RunRecord) -> list[list[Quantity]]:
     """List what a run in the town has followed, theme by theme; what never moved from zero says nothing."""
     causes = [name.removeprefix("deaths/") for name in record.metrics if name.startswith("deaths/")]
-    deaths = [death_quantity(cause) for cause in sorted(causes, key="limit".__ne__)]
+    deaths = [death_quantity(cause) for cause in sorted(causes, key=lambda c: (c != "limit", c))]
     rows = ([*LIVES[:2], *deaths], LIVES[2:], CHOICE, VALUES)
     unshaped = not np.nansum(np.abs(record.metrics.get("episode/shaping", 0.0)))
 

@@ -38,7 +38,7 @@ def _verify_group(folder: Path) -> dict[str, Any]:
             lines.append(str(problem))
             intact = False
     if good is None:
-        raise NoCheckpoint(f"no good checkpoint in {kept}; " + "; ".join(lines))
+        raise NoCheckpoint("; ".join([f"no good checkpoint in {kept}", *lines]))
     return {
         "group": str(folder),
         "iteration": good.iteration,
