@@ -111,6 +111,9 @@ def _circumstances(found: dict[str, Any]) -> str:
     facts = found["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     quick = " A smoke test, too short to judge." if found["quick"] else ""
+    # The load is what others made of the machine: it is read before anything of ours runs.
+    busy = facts["load_before"] > 1.5 * facts["cores"]
+    quick += " Other work kept the machine busy: rates are too low, times too long." if busy else ""
     return (
         f"*{facts['processor']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['system']}, "
         f"Python {facts['python']}, {packages}; load before {facts['load_before']}; took {found['seconds']} s.{quick}*"

@@ -61,7 +61,7 @@ def measured(rounds: int, presets: tuple[str, ...]) -> dict[str, Any]:
 def answer(*, quick: bool) -> Answer:
     """Time whole processes."""
     timed(outlast("--help"))
-    cases = measured(1 if quick else 5, PRESETS[:1] if quick else PRESETS)
+    cases = measured(1 if quick else 3, PRESETS[:1] if quick else PRESETS)
     found = Answer(question=" ".join((__doc__ or "").split()), raw=cases)
     rows = []
     for name, runs in cases.items():

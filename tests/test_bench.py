@@ -62,4 +62,5 @@ def test_the_page_is_made_from_the_json_and_says_what_was_missed():
         "Another note.",
     ):
         assert f"\n{line}\n" in page
-    assert "load before 0.5; took 3 s" in page and "smoke test" not in page
+    assert "load before 0.5; took 3 s" in page and "smoke test" not in page and "Other work" not in page
+    assert "Other work" in benchmarks_page([again | {"machine": FACTS | {"load_before": 7.0}}])

@@ -54,7 +54,7 @@ def beside(program: Duel, state: DuelState) -> Measures:
     return found
 
 
-def panel(program: Duel, learners: dict[str, PpoState], games: int) -> dict[str, Any]:
+def panel(program: Duel, learners: dict[str, PpoState], games: int = 1000) -> dict[str, Any]:
     """Evaluate stacks of learners (axis S) against the whole panel, with mean and with sampled actions."""
     first = jax.jit(lambda: starts(program.world, level_of(program.config.last_level), games))()
     document: dict[str, Any] = {"suite": "panel", "games": games, "learner": program.config.learner}

@@ -45,6 +45,9 @@ class Display:
 
     def show(self, done: int, note: str) -> None:
         """Update the display."""
+        if done <= self._first < self._total:
+            # Processes start and compile: their seconds say nothing about the speed to come.
+            self._begin, note = time.monotonic(), "compiling"
         speed = (done - self._first) / max(self.seconds, 1e-9)
         self._bar.update(self._task, completed=done, speed=f"{speed:,.0f} steps/s", note=note)
         if self._plain and not self._quiet and time.monotonic() - self._last_line > PLAIN_SECONDS:
