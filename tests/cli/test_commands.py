@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from runs import SMALL, config_of, create, go_on
 
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
+from runs import SMALL, config_of, create, go_on
 
 TINY = [part for setting in SMALL.split() for part in ("--set", setting)]
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from crashes import Calls, do
-from runs import config_of, create, finished, go_on, result, share_compiled_programs, state_of
 
 from outlast.cli import main
 from outlast.run import checkpoint, disk, layout
 from outlast.run.errors import Damaged, DiskFull, NoCheckpoint, Refused
 from outlast.run.lock import run_lock
 from outlast.run.verify import verify_run
+from runs import config_of, create, finished, go_on, result, share_compiled_programs, state_of
 
 LENGTH = 6
 KEPT = {"checkpoint_iterations": 1, "keep_last": 3}

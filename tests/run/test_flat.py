@@ -4,10 +4,10 @@ import gc
 from pathlib import Path
 
 import pytest
-from runs import create, go_on, of_the_town
 
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
+from runs import create, go_on, of_the_town
 
 WORLDS, HORIZON, LIMIT = 64, 128, 3
 LIVES = WORLDS * HORIZON // (LIMIT + 1)

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import config_of, create, finished, go_on, result, share_compiled_programs, started
 
 from outlast.run import checkpoint, disk, layout
+from runs import config_of, create, finished, go_on, result, share_compiled_programs, started
 
 ITERATIONS = 300
 SETTINGS = {"checkpoint_iterations": 1, "keep_last": 3}

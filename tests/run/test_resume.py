@@ -6,6 +6,12 @@ import shutil
 import jax
 import jax.numpy as jnp
 import pytest
+
+from outlast import programs
+from outlast.programs.play import WARM
+from outlast.run import checkpoint, layout
+from outlast.run.journal import read
+from outlast.run.leaves import named, restored
 from runs import (
     config_of,
     create,
@@ -16,12 +22,6 @@ from runs import (
     share_compiled_programs,
     state_of,
 )
-
-from outlast import programs
-from outlast.programs.play import WARM
-from outlast.run import checkpoint, layout
-from outlast.run.journal import read
-from outlast.run.leaves import named, restored
 
 LENGTHS = {"chase": 8, "duel": 6, "everything": 14, "town": 10, "memory": 8}
 NAMES = list(LENGTHS)

@@ -18,6 +18,7 @@ from outlast.programs.lives import NOWHERE, Lived, Lives, Outlived, born, outliv
 from outlast.programs.survive import Survive, SurviveState
 from outlast.programs.survive_config import SCRIPTED_LEARNERS, SurviveConfig
 from outlast.worlds.town import Town
+from outlast.worlds.town.places import ROUNDING
 
 BESIDE_LIVES, MOST_LIVES = 64, 4096
 RATE = (0.0, 1.0)
@@ -121,7 +122,7 @@ class Errands:
     def afforded(self, lives: Lives) -> Array:
         """Tell which places each resident could pay now."""
         meters = jnp.stack(lives.town.meters)
-        return jnp.all(meters[None] >= self.cost[:, :, None], axis=1)
+        return jnp.all(meters[None] + ROUNDING >= self.cost[:, :, None], axis=1)
 
     def begun(self, lives: Lives) -> dict[str, Array]:
         """Return the count before the first tick."""

@@ -114,8 +114,8 @@ def added(replay: Replay, ticks: Tick, memory: Float[Array, "B M"]) -> Replay:
     priority = replay.priority
     if priority is not None:
         # What is new is as urgent as the most urgent so far; an idle row is never drawn.
-        top = jnp.maximum(jnp.max(priority), 1.0)
-        priority = write(priority, jnp.where(ticks.idle, 0.0, top))
+        top = jnp.max(priority)
+        priority = write(priority, jnp.where(ticks.idle, 0.0, jnp.where(top > 0, top, 1.0)))
     return Replay(jax.tree.map(write, replay.ticks, ticks), remembered, priority, replay.written + stride)
 
 

@@ -90,13 +90,13 @@ def born(town: Town, key: Key[Array, ""], level: TownLevel, stage: Array, n: int
 
 
 def exploring(lives: Lives, key: Key[Array, ""], share: float) -> Lives:
-    """Let a share of lives begin with meters anywhere, so that rare states are known; they are no stage's lives."""
+    """Let a share of lives begin with active meters anywhere, so that rare states are known; no stage counts them."""
     worlds = lives.ended.shape[0]
     draws = jax.random.uniform(key, (len(lives.town.meters) + 1, worlds))
     chosen = draws[-1] < share
     meters = tuple(
-        jnp.where(chosen, LEAST_AT_BIRTH + (1.0 - LEAST_AT_BIRTH) * draw, meter)
-        for draw, meter in zip(draws, lives.town.meters, strict=False)
+        jnp.where(chosen & active, LEAST_AT_BIRTH + (1.0 - LEAST_AT_BIRTH) * draw, meter)
+        for draw, meter, active in zip(draws, lives.town.meters, lives.town.level.active, strict=False)
     )
     town = dataclasses.replace(lives.town, meters=meters)
     return dataclasses.replace(lives, town=town, stage=jnp.where(chosen, NO_STAGE, lives.stage))
