@@ -91,10 +91,6 @@ class SurviveConfig(Section):
             )
         if self.curriculum.kind == "adversarial" and len(self.town.stages) < 2:
             raise ValueError("curriculum.kind = adversarial has no effect: the town has one stage")
-        if self.generalisation.at_steps > self.run.steps:
-            raise ValueError(
-                f"generalisation.at_steps = {self.generalisation.at_steps} lies beyond run.steps = {self.run.steps}"
-            )
         if self.generalisation.at_steps and self.town.layout.policy == "per_episode":
             raise ValueError(
                 'generalisation.at_steps has no effect with town.layout.policy = "per_episode": every life is one'
