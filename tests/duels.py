@@ -129,6 +129,7 @@ MICRO = selfplay(
     curriculum={"kind": "discrete", **LEVELS},
     stabilisers={
         "rollback": {"enabled": True, "every_steps": 2 * STEPS, "window": 1000},
+        "entropy_floor": {"enabled": True},
         "ewc": {"enabled": True, "samples": 16},
         "rnd": NOVELTY,
     },

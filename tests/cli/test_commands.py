@@ -90,6 +90,9 @@ MISTAKES = {
     "report": (["report", "nowhere"], "nowhere: not a run directory"),
     "verify": (["verify", "nowhere"], "nowhere: not a run directory"),
     "study": (["study", "nothing"], "nothing"),
+    "row": (["study", "headline", "--only", "nobody"], "--only nobody", "allowed: chase, flee, duel-2M"),
+    "variant": (["study", "ra", "--only", "ra3"], "--only ra3", "allowed: ra1 as given"),
+    "response": (["evaluate", "nowhere", "--suite", "exploit", "--steps", "0"], "--steps 0", "allowed: 1 to"),
 }
 
 

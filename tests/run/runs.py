@@ -19,6 +19,11 @@ SMALL = """
 collect.worlds=16 collect.horizon=8 ppo.minibatches=2 ppo.network.hidden=[8] arena.level.max_steps=12
 arena.level.capture_radius_m=1.5 arena.level.spawn_max_m=4.0 run.checkpoint_seconds=0 run.keep_last=1000
 """
+DUEL = """
+arena.fixed_speed=false arena.level.width_m=12.0 arena.level.height_m=12.0 ppo.epochs=2 ppo.entropy_weight=0.003
+ppo.average=0.0 ppo.learning_rate_decay_steps=10000000
+"""
+"""A game in which levels, rollbacks and restores change often, whatever the preset is tuned to."""
 LEAGUE = """
 selfplay.league.capacity=3 selfplay.league.groups=2 selfplay.league.snapshot_steps=256
 selfplay.evaluation.every_steps=256 selfplay.evaluation.games=16 selfplay.evaluation.panel_games=4
@@ -44,8 +49,11 @@ selfplay.curriculum.obstacles=1 selfplay.curriculum.obstacles_from_m=3.2
 selfplay.curriculum.mixed_levels=0.25 selfplay.curriculum.warm_start_steps=128
 selfplay.curriculum.evader_first=true
 """
-OVERRIDES = {"chase": ("chase", SMALL + "ppo.normalise_observations=true"), "duel": ("duel", SMALL + LEAGUE)}
-OVERRIDES["everything"] = ("duel", SMALL + LEAGUE + EVERYTHING)
+OVERRIDES = {
+    "chase": ("chase", SMALL + "ppo.normalise_observations=true"),
+    "duel": ("duel", DUEL + SMALL + LEAGUE),
+}
+OVERRIDES["everything"] = ("duel", DUEL + SMALL + LEAGUE + EVERYTHING)
 TOWN = f"""
 pack={Path(__file__).with_name("tiny_town.toml")} town.layout.policy=per_run lives.worlds=8 lives.horizon=16
 replay.capacity=512 replay.batch=8 replay.updates=2 replay.starts=96 q.hidden=[8] q.target_every=5

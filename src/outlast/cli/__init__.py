@@ -48,6 +48,7 @@ def parser() -> Parser:
     evaluate.add_argument(
         "--games", type=int, default=1000, metavar="N", help="games a pairing (default 1000)"
     )
+    evaluate.add_argument("--steps", type=int, metavar="N", help="exploit: steps a response (default 1M)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     report = commands.add_parser("report", help="write curves, tables and a page", allow_abbrev=False)
     report.add_argument("run", type=Path, nargs="+", metavar="RUN")
@@ -70,7 +71,11 @@ def parser() -> Parser:
     study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
     study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))
     study.add_argument(
-        "--only", action="append", default=[], metavar="PRESET", help="headline: these rows only"
+        "--only",
+        action="append",
+        default=[],
+        metavar="ROW",
+        help="headline, ra: this row only; may be repeated",
     )
     study.add_argument("--games", type=int, default=1000, metavar="N", help="games a cell (default 1000)")
     study.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds of each variant (default 5)")

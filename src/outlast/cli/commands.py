@@ -174,13 +174,15 @@ def go(folder: Path, *, quiet: bool, fresh: bool, allow_different: bool) -> int:
 def evaluate(given: argparse.Namespace) -> int:
     """Measure a run with one suite and keep the document beside the run."""
     within("--games", given.games, 1, 1_000_000)
+    if given.steps is not None:
+        within("--steps", given.steps, 1, 10**12)
     from outlast.run import layout
 
     layout.groups(given.run)
     prepare()
     from outlast.cli.evaluation import evaluate_run
 
-    document = evaluate_run(given.run, _config(given.run), given.suite, given.games)
+    document = evaluate_run(given.run, _config(given.run), given.suite, given.games, given.steps)
     if given.json:
         print(json.dumps(document, allow_nan=False))
     else:
@@ -277,11 +279,8 @@ def study(given: argparse.Namespace) -> int:
     if given.name == "ra":
         from outlast.cli.study_ra import run_study
 
-        print(
-            run_study(
-                given.runs / "study-ra", given.out, seeds=given.seeds, steps=given.steps, workers=workers
-            )
-        )
+        sizes = {"seeds": given.seeds, "steps": given.steps, "workers": workers}
+        print(run_study(given.runs / "study-ra", given.out, only=given.only, **sizes))
         return DONE
     from outlast.evaluate import calibration, residents
     from outlast.run import disk

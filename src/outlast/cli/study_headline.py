@@ -1,6 +1,7 @@
 """The headline results: train every preset with five seeds, measure it, and write the table of the README.
 
-Each row is an ordinary run below `runs/headline`, so an interrupted study goes on where it was.
+Each row is an ordinary run below `runs/headline`, so an interrupted study goes on where it was. Rows whose run is
+not there stay as they are in the page's data: one machine may measure one row and another the next.
 """
 
 import json
@@ -13,19 +14,21 @@ BEGIN, END = "<!-- results: made by `outlast study headline` -->", "<!-- end of 
 
 
 class Row(NamedTuple):
-    """One run of the table: a preset, its budget in steps a seed (0 is the preset's own), and what is measured."""
+    """One run of the table: name, preset, budget in steps a seed (0 is the preset's own), and what is measured."""
 
+    name: str
     preset: str
     steps: int
     suites: tuple[str, ...]
 
 
 ROWS = (
-    Row("chase", 0, ("panel",)),
-    Row("flee", 0, ("panel",)),
-    Row("duel", 0, ("panel", "head-to-head", "exploit")),
-    Row("ra1", 2_000_000, ("panel",)),
-    Row("ra2", 2_000_000, ("panel",)),
+    Row("chase", "chase", 0, ("panel",)),
+    Row("flee", "flee", 0, ("panel",)),
+    Row("duel-2M", "duel", 2_000_000, ("panel",)),
+    Row("duel", "duel", 0, ("panel", "head-to-head", "cross-play", "exploit")),
+    Row("ra1", "ra1", 2_000_000, ("panel", "exploit")),
+    Row("ra2", "ra2", 2_000_000, ("panel", "exploit")),
 )
 
 
@@ -34,13 +37,13 @@ def run_study(folder: Path, out: Path, *, only: list[str], seeds: int, workers: 
     from outlast.report.document import run_document
     from outlast.report.read import read_run
 
-    known = [row.preset for row in ROWS]
+    known = [row.name for row in ROWS]
     if unknown := [name for name in only if name not in known]:
         raise BadInput(f"--only {unknown[0]}: unknown (allowed: {', '.join(known)})")
     for row in ROWS:
-        if not only or row.preset in only:
-            measured(row, folder / row.preset, seeds=seeds, workers=workers)
-    done = [row.preset for row in ROWS if (folder / row.preset).exists()]
+        if not only or row.name in only:
+            measured(row, folder / row.name, seeds=seeds, workers=workers)
+    done = [row.name for row in ROWS if (folder / row.name).exists()]
     documents = {name: run_document(read_run(folder / name)) for name in done}
     return write_page(documents, folder, out)
 
@@ -70,12 +73,16 @@ def write_page(documents: dict[str, Any], folder: Path, out: Path) -> Path:
     from outlast.run import disk
 
     out.mkdir(parents=True, exist_ok=True)
-    rows = {name: {key: d[key] for key in ("seeds", "steps", "criteria")} for name, d in documents.items()}
+    data = out / "headline.json"
+    known = json.loads(data.read_text()) if data.is_file() else {}
+    known |= {name: {key: d[key] for key in ("seeds", "steps", "criteria")} for name, d in documents.items()}
+    rows = {row.name: known[row.name] for row in ROWS if row.name in known}
     lines = ["# Headline results", "", *table(rows), ""]
     for name in documents:
         disk.write_atomic(out / f"{name}.png", plots.png([read_run(folder / name)]))
+    for name in rows:
         lines += [f"## {name}", "", f"![{name}]({name}.png)", ""]
-    disk.write_atomic(out / "headline.json", json.dumps(rows, indent=1, allow_nan=False).encode() + b"\n")
+    disk.write_atomic(data, json.dumps(rows, indent=1, allow_nan=False).encode() + b"\n")
     disk.write_atomic(out / "headline.md", "\n".join(lines).encode())
     readme = Path("README.md")
     if readme.is_file() and BEGIN in readme.read_text():
