@@ -32,6 +32,7 @@ RA2 = (
 )
 PHASES = "--no_dcbf --full_obs --opponent_pool_size 5"
 MICRO = f"{PHASES} --micro_phase_steps 1000"
+GUARDED, SHIELD = MICRO.replace("--no_dcbf ", ""), "safety.pursuer."
 SMOOTH = f"{MICRO} --smooth_curriculum --n_obstacles 2"
 FROZEN, PARTIAL = f"{MICRO} --alternate_freeze", f"{MICRO} --partial_obs_los --n_obstacles 1"
 SOLO = "--no_dcbf --full_obs --micro_phase_steps 1000"
@@ -242,6 +243,18 @@ EFFECTS = [
         {CURRICULUM + "warm_start_steps": 20_000},
     ),
     (SMOOTH, "mixed_level_ratio 0.2", {CURRICULUM + "mixed_levels": 0.2}),
+    (GUARDED, "use_dcbf", {}),
+    (GUARDED, "gamma 0.5", {SHIELD + "kappa_per_s": 10.0}),
+    (
+        GUARDED,
+        "no_dcbf",
+        {
+            SHIELD + "when": "never",
+            SHIELD + "kappa_per_s": 10.0,
+            SHIELD + "separation_m": 0.0,
+            SHIELD + "margin_m": 0.02,
+        },
+    ),
     (MICRO, "eta 0.2", {EVALUATION + "eta": 0.2}),
     (MICRO, "eval_episodes 100", {EVALUATION + "games": 100}),
     (MICRO, "convergence_consecutive 3", {EVALUATION + "consecutive": 3}),
@@ -269,7 +282,7 @@ def test_every_flag_is_tested_refused_or_belongs_to_the_host():
     tested = {word for _, flag, _ in EFFECTS for word in flag.replace("--", "").split()}
     rest = {name for name in FLAGS if name not in tested}
     refused = {name for name in rest if FLAGS[name].refused}
-    assert rest - refused == {"seed", "output", "no_dcbf"}
+    assert rest - refused == {"seed", "output"}
 
 
 def test_the_table_holds_the_flags_of_the_original_once():
@@ -303,8 +316,9 @@ def test_ppo_may_be_named():
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
-        ("--full_obs", ["safety filter not available yet", "--no_dcbf"]),
-        ("--full_obs --use_dcbf", ["safety filter not available yet"]),
+        (f"{MICRO} --use_dcbf", ["--use_dcbf and --no_dcbf"]),
+        (f"{GUARDED} --gamma 1.5", ["safety.pursuer.kappa_per_s = 30.0", "gamma", "above 1"]),
+        (f"{GUARDED} --gamma 0", ["safety.pursuer.kappa_per_s = 0.0"]),
         (f"{MICRO} --gamma 0.5", ["--gamma", "not the discount", "ppo.discount"]),
         (f"{MICRO} --n_obstacles_min 1", ["--n_obstacles_min and --n_obstacles_max belong together"]),
         (f"{MICRO} --curriculum --min_obstacles 1", ["--min_obstacles has no effect with --curriculum"]),
@@ -438,3 +452,13 @@ def test_help_lists_every_flag_in_groups_without_loading_the_trainer():
             assert f"--{flag.name}" in shown
     code = "import sys; from outlast.cli import parser; parser(); sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_the_filter_is_on_by_default_with_the_originals_rate_and_said_to_differ():
+    config = built(GUARDED)
+    shield = config.safety.pursuer
+    assert (shield.when, shield.kappa_per_s, shield.separation_m) == ("training", 4.0, 0.35)
+    assert config.safety.evader.when == "never"
+    told = " ".join(differences(parsed(GUARDED), config))
+    assert "--gamma 0.2" in told and "head-on" in told
+    assert "gamma" not in " ".join(differences(parsed(MICRO), built(MICRO)))

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from outlast.learners import ppo
+from outlast.learners import policies, ppo
 from outlast.learners.ppo import Batch, PpoConfig
 from outlast.nets import NetworkConfig
 
@@ -104,8 +104,8 @@ def test_with_one_action_there_is_no_speed():
 
 def test_the_noise_has_a_floor():
     state = learner(config(log_std_initial=-4.0))
-    assert float(ppo.log_std(state.network, config(log_std_min=-2.0))[0, 0]) == -2.0
-    assert float(ppo.log_std(state.network, config(log_std_min=-5.0))[0, 0]) == -4.0
+    assert float(policies.log_std(state.network, config(log_std_min=-2.0))[0, 0]) == -2.0
+    assert float(policies.log_std(state.network, config(log_std_min=-5.0))[0, 0]) == -4.0
 
 
 def test_a_shared_torso_has_one_set_of_features():

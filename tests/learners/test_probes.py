@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from probes import DISCOUNT, PROBES, stacked, trained
 
-from outlast.learners import ppo
+from outlast.learners import policies, ppo
 from outlast.learners.ppo import PpoConfig
 from outlast.nets import NetworkConfig
 
@@ -80,7 +80,7 @@ def test_learns_the_best_action_and_lets_the_noise_go(variant, seed):
         # The standard error of a mean action estimated from the last noise of 0.05 is far below this.
         assert action[state] == pytest.approx(best, abs=0.03)
     assert (
-        float(jnp.exp(ppo.log_std(mine.network, config))[0, 0]) < 0.1
+        float(jnp.exp(policies.log_std(mine.network, config))[0, 0]) < 0.1
     )  # from 0.61 down to the floor of 0.05
 
 

@@ -78,6 +78,18 @@ learner=recurrent_dqn town.multi_tick=true town.observation.kind=partial
 memory.width=4 memory.channels=[2] memory.sequence=4 memory.burn_in=4
 """,
 )
+SAFE = """
+arena.obstacle_slots=1 arena.level.obstacles_min=0 arena.level.obstacles_max=1 arena.level.width_m=4.0
+arena.level.height_m=4.0 safety.pursuer.when=always safety.pursuer.kappa_per_s=2.0
+"""
+# NOTE: the first also learns what is feasible, in a Beta's exact box, for a reward; the second projects its mean.
+OVERRIDES["bounds"] = (
+    "chase",
+    SMALL + SAFE + "ppo.distribution=beta safety.pursuer.bounds=exact safety.pursuer.classifier=true "
+    "safety.pursuer.separation_m=0.3 safety.pursuer.margin_m=0.8 safety.pursuer.reward.margin=0.1 "
+    "safety.pursuer.reward.intervention=0.1",
+)
+OVERRIDES["barrier"] = ("chase", SMALL + SAFE + "ppo.distribution=barrier")
 STEPS = 16 * 8
 """World steps of one iteration."""
 _compiled = {}

@@ -23,7 +23,7 @@ from runs import (
     state_of,
 )
 
-LENGTHS = {"chase": 8, "duel": 6, "everything": 14, "town": 10, "memory": 8}
+LENGTHS = {"chase": 8, "duel": 6, "everything": 14, "barrier": 4, "town": 10, "memory": 8}
 NAMES = list(LENGTHS)
 
 

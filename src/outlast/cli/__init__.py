@@ -12,7 +12,7 @@ from outlast import __version__
 from outlast.cli import flags
 
 DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
-STUDIES = ("calibration", "headline", "ra", "residents")
+STUDIES = ("calibration", "headline", "ra", "residents", "safety")
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,10 +43,13 @@ def parser() -> Parser:
     balance.add_argument("--y", metavar="FIELD=V,V,...", help="rows (default size_m=8,10,12,14)")
     _run_flags(balance, "runs/balance")
     evaluate = commands.add_parser("evaluate", help="measure what a run has learned", allow_abbrev=False)
-    evaluate.add_argument("run", type=Path, metavar="RUN")
+    evaluate.add_argument("run", type=Path, nargs="+", metavar="RUN", help="more than one: safety only")
     evaluate.add_argument("--suite", required=True, metavar="NAME", help="which measurement, such as panel")
     evaluate.add_argument(
         "--games", type=int, default=1000, metavar="N", help="games a pairing (default 1000)"
+    )
+    evaluate.add_argument(
+        "--against", type=Path, metavar="RUN", help="safety: also meet the learned opponent of this run"
     )
     evaluate.add_argument("--steps", type=int, metavar="N", help="exploit: steps a response (default 1M)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON document and nothing else")

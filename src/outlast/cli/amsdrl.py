@@ -54,6 +54,14 @@ def differences(given: Mapping[str, Any], config: Any) -> list[str]:
             value = value[name]
         if value != theirs and not (path.startswith(LEAGUE) and not line["opponent_pool_size"]):
             lines.append(f"{path} = {value} (original: {theirs}): {why}")
+    shield = config.safety.pursuer
+    if shield.acts:
+        gamma = shield.kappa_per_s * config.arena.dt_s
+        lines += [
+            f"safety.pursuer.kappa_per_s = {shield.kappa_per_s:g} is --gamma {gamma:g} over the time step",
+            "the filter keeps the robots' centres apart (original: points ahead, which forbade a head-on capture), "
+            "knows the size of the arena (original: 20 m) and checks the exact next position",
+        ]
     if config.arena.observed_obstacles and not line.has("n_obstacle_obs"):
         seen = config.arena.observed_obstacles
         lines.append(f"arena.observed_obstacles = {seen} (original: 0, blind): --n_obstacle_obs decides")

@@ -178,17 +178,27 @@ def evaluate(given: argparse.Namespace) -> int:
         within("--steps", given.steps, 1, 10**12)
     from outlast.run import layout
 
-    layout.groups(given.run)
+    if len(given.run) > 1 and given.suite != "safety":
+        raise BadInput(f"--suite {given.suite} measures one run at a time (safety compares several)")
+    for run in (*given.run, *([given.against] if given.against else [])):
+        layout.groups(run)
     prepare()
     from outlast.cli.evaluation import evaluate_run
 
-    document = evaluate_run(given.run, _config(given.run), given.suite, given.games, given.steps)
+    against = (given.against, _config(given.against)) if given.against else None
+    documents = [
+        evaluate_run(run, _config(run), given.suite, given.games, given.steps, against) for run in given.run
+    ]
     if given.json:
-        print(json.dumps(document, allow_nan=False))
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, allow_nan=False))
+    elif given.suite == "safety":
+        from outlast.cli.tables import show_safety
+
+        show_safety(documents)
     else:
         from outlast.cli.tables import show
 
-        show(document)
+        show(documents[0])
     return DONE
 
 
@@ -275,6 +285,12 @@ def study(given: argparse.Namespace) -> int:
 
         folder = given.runs / "headline"
         print(headline(folder, given.out, only=given.only, seeds=given.seeds, workers=workers))
+        return DONE
+    if given.name == "safety":
+        from outlast.cli import study_safety
+
+        budget = study_safety.Budget(given.seeds, given.steps, given.games, workers)
+        print(study_safety.run_study(given.runs / "study-safety", given.out, budget))
         return DONE
     if given.name == "ra":
         from outlast.cli.study_ra import run_study

@@ -10,18 +10,23 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from outlast.config import BadInput, Section
-from outlast.evaluate import STATE_SUITES, SUITES, TRAINING_SUITES
+from outlast.evaluate import OPPONENT_SUITES, STATE_SUITES, SUITES, TRAINING_SUITES
 from outlast.programs import program_of
 from outlast.run import checkpoint, disk, layout
 from outlast.run.leaves import restored
 
 
 def evaluate_run(
-    folder: Path, config: Section, suite: str, games: int | None = None, steps: int | None = None
+    folder: Path,
+    config: Section,
+    suite: str,
+    games: int | None = None,
+    steps: int | None = None,
+    against: tuple[Path, Section] | None = None,
 ) -> dict[str, Any]:
     """Measure the newest of every seed with one suite and write `evaluations/<suite>.json`.
 
-    Where `games` or `steps` are not given, the suite's own defaults hold.
+    Where `games` or `steps` are not given, the suite's own defaults hold. `against` is a run of the other role.
     """
     on_policies, on_states = SUITES.get(config.program, {}), STATE_SUITES.get(config.program, {})
     known = on_policies | on_states
@@ -32,7 +37,11 @@ def evaluate_run(
     if steps is not None and suite not in TRAINING_SUITES:
         raise BadInput(f"--steps has no effect with --suite {suite} (only with {', '.join(TRAINING_SUITES)})")
     program = program_of(config)
-    given = {"games": games, "steps": steps}
+    if against is not None and suite not in OPPONENT_SUITES:
+        raise BadInput(
+            f"--against has no effect with --suite {suite} (only with {', '.join(OPPONENT_SUITES)})"
+        )
+    given = {"games": games, "steps": steps, "against": against and opponent_of(config, *against)}
     given = {name: value for name, value in given.items() if value is not None}
     if suite in on_states:
         states, iteration, seeds = newest_states(folder, program)
@@ -46,6 +55,17 @@ def evaluate_run(
         disk.make_folder(kept)
         disk.write_atomic(kept / f"{suite}.json", json.dumps(document, allow_nan=False).encode() + b"\n")
     return document
+
+
+def opponent_of(config: Section, folder: Path, theirs: Section) -> tuple[Any, PyTree]:
+    """Return the program and the newest learners (axis S) of the role that a run did not learn."""
+    if config.learner == "both" or theirs.program != "duel" or theirs.learner in (config.learner, "both"):
+        raise BadInput(f"--against {folder}: it needs two runs of one role each, and not of the same")
+    if theirs.arena.level != config.arena.level:
+        raise BadInput(f"--against {folder}: it was trained at another arena.level")
+    program = program_of(theirs)
+    policies, _, _ = newest_policies(folder, program)
+    return program, jax.vmap(program.players)(policies)[theirs.learner]
 
 
 def newest_policies(folder: Path, program: Any) -> tuple[PyTree, list[int], list[int]]:

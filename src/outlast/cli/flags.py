@@ -14,7 +14,9 @@ LEVEL, REWARD, SENSING = "arena.level.", "arena.reward.", "arena.sensing."
 SCHEDULE, CURRICULUM = "selfplay.schedule.", "selfplay.curriculum."
 LEAGUE, HARD, EVALUATION = "selfplay.league.", "selfplay.stabilisers.", "selfplay.evaluation."
 FREEZE, COLD = SCHEDULE + "alternate_freeze.", SCHEDULE + "cold_start."
-LATER_OBSTACLES, FIRST_PHASE = 3, 100_000
+SHIELD = "safety.pursuer."
+FILTER = tuple(SHIELD + name for name in ("when", "kappa_per_s", "separation_m", "margin_m"))
+LATER_OBSTACLES, FIRST_PHASE, ROBOTS_APART_M = 3, 100_000, 0.35
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,19 @@ def needs(line: Line, name: str, *others: str) -> None:
 
 
 def safety(line: Line) -> Fields:
-    """Refuse what asks for the safety filter, which is on in the original unless `--no_dcbf` is given."""
+    """Give the pursuer the original's filter in training, which is on unless `--no_dcbf` is given."""
     if not line["no_dcbf"]:
-        refuse("safety filter not available yet; add --no_dcbf (without it the original's filter is on)")
-    if line.has("use_dcbf", "gamma"):
+        return {
+            SHIELD + "when": "training",
+            SHIELD + "kappa_per_s": line["gamma"] / line.base.arena.dt_s,
+            SHIELD + "separation_m": ROBOTS_APART_M,
+            SHIELD + "margin_m": 0.0,
+        }
+    if line.has("use_dcbf"):
+        refuse("--use_dcbf and --no_dcbf: give one of them")
+    if line.has("gamma"):
         refuse(
-            "--use_dcbf and --gamma (the filter's decay, not the discount) have no effect with --no_dcbf; "
+            "--gamma (the filter's decay, not the discount) has no effect with --no_dcbf; "
             "the discount is --set ppo.discount=..."
         )
     return {}
@@ -423,9 +432,9 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("output", str, "results/amsdrl", place="the run directory"),
     ),
     "safety": (
-        Flag("use_dcbf", bool, True, rule=safety, refused="the safety filter is not available yet"),
-        Flag("no_dcbf", bool, False, rule=safety, place="no safety filter; needed until there is one"),
-        Flag("gamma", float, 0.2, rule=safety, refused="the decay of the safety filter, not the discount"),
+        Flag("use_dcbf", bool, True, FILTER, safety),
+        Flag("no_dcbf", bool, False, FILTER, safety),
+        Flag("gamma", float, 0.2, (SHIELD + "kappa_per_s",), safety),
     ),
     "learner": (
         Flag("algorithm", ("ppo", "sac", "recurrent_ppo"), "ppo", refused=PPO_ONLY, unless="ppo"),

@@ -120,12 +120,60 @@ def _cell(value: Any) -> str:
     )
 
 
+SAFETY_COLUMNS = (
+    ("capture rate", "capture_rate"),
+    ("episodes with a contact", "contact_episode_rate"),
+    ("clearance (m)", "least_clearance_m"),
+    ("interventions", "intervention_rate"),
+    ("infeasible", "infeasible_rate"),
+)
+
+
+def show_safety(documents: list[dict[str, Any]]) -> None:
+    """Print safety documents, one after the other; later runs are compared with the first."""
+    for document in documents:
+        for role, modes in document["roles"].items():
+            shield = modes["shielded"]
+            table = Table(
+                title=f"{document['run']}: {role}, {document['games']} games a pairing, shield of kappa "
+                f"{shield['kappa_per_s']:g}/s (gamma {shield['gamma']:g})"
+            )
+            for column in ("opponent", "", *(title for title, _ in SAFETY_COLUMNS)):
+                table.add_column(column)
+            for mode in ("bare", "shielded"):
+                rows = modes[mode]["opponents"] | {"mean": modes[mode]["mean"]}
+                for opponent, measured in rows.items():
+                    table.add_row(opponent, mode, *(quantity(measured[key]) for _, key in SAFETY_COLUMNS))
+            Console().print(table)
+    first, *others = documents
+    for other in others:
+        _show_difference(first, other)
+
+
+def _show_difference(first: dict[str, Any], other: dict[str, Any]) -> None:
+    from outlast.evaluate.safety import compared
+
+    for role in first["roles"].keys() & other["roles"].keys():
+        if first["seeds"] != other["seeds"]:
+            Console().print(f"{other['run']}: other seeds than {first['run']}, so nothing to pair")
+            continue
+        pairs = compared(first["roles"][role]["shielded"], other["roles"][role]["shielded"])
+        table = Table(title=f"{other['run']} minus {first['run']}, {role}, shielded, paired by seed")
+        for column in ("opponent", "capture rate", "episodes with a contact", "clearance (m)"):
+            table.add_column(column)
+        for opponent, row in pairs.items():
+            table.add_row(opponent, *(quantity(value) for value in row.values()))
+        Console().print(table)
+
+
 def show_preset(name: str, config: Section) -> None:
     """Print every field of a preset with its value and meaning."""
     table = Table(title=f"preset {name}")
     for column in ("field", "value", "meaning"):
         table.add_column(column)
     for path, value, about in _described(config):
+        if path.endswith(".kappa_per_s") and "arena" in type(config).model_fields:
+            value += f" (gamma {float(value) * config.arena.dt_s:g})"
         table.add_row(path, value, about)
     Console().print(table)
 

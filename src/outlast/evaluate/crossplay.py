@@ -120,7 +120,8 @@ def played_matrices(
         players = [
             policy_player(of_seed(stacks[role], pair[role]), role, world, program.config.ppo) for role in Role
         ]
-        return jnp.mean(play(world, first, *players, address(0, 0, Purpose.EVALUATE)).captured)
+        key, safety = address(0, 0, Purpose.EVALUATE), program.config.safety
+        return jnp.mean(play(world, first, *players, key, safety).captured)
 
     play_all = jax.jit(lambda stacks, first, pairs: jax.lax.map(functools.partial(one, stacks, first), pairs))
     rates = np.asarray(play_all(stacks, first, jnp.asarray(pairs)), dtype=float)

@@ -71,16 +71,18 @@ def _matches(
     program: Duel, world: Arena, learners: dict[str, PpoState], first: ArenaState
 ) -> tuple[Games, dict[str, np.ndarray]]:
     """Play every seed twice in one compiled program; results are [seeds, 2, ...], mean actions first."""
-    n_seeds = jax.tree.leaves(learners)[0].shape[0]
+    n_seeds, config = jax.tree.leaves(learners)[0].shape[0], program.config
 
     def one(learners: dict[str, PpoState], first: ArenaState, case: tuple) -> tuple:
         seed, is_sampled = case
         pair = jax.tree.map(lambda leaf: leaf[seed], learners)
         players = [
-            learned_player(pair[role.name.lower()], role, world, program.config.ppo, sampled=is_sampled)
+            learned_player(
+                pair[role.name.lower()], role, world, config.ppo, config.safety, sampled=is_sampled
+            )
             for role in Role
         ]
-        games = play(world, first, *players, address(0, 0, Purpose.EVALUATE))
+        games = play(world, first, *players, address(0, 0, Purpose.EVALUATE), config.safety)
         return games, measures(games, world.config.dt_s)
 
     cases = np.array(np.meshgrid(range(n_seeds), range(2), indexing="ij")).reshape(2, -1)

@@ -32,11 +32,14 @@ def against(
 ) -> Measures:
     """Play one learner against one scripted opponent, given by its place in the panel."""
     world = program.world
-    mine = learned_player(learner, role, world, program.config.ppo, sampled=sampled)
+    config, name = program.config, role.name.lower()
+    mine = learned_player(learner, role, world, config.ppo, config.safety, sampled=sampled)
     theirs = switched_player(tuple(scripted.panel(role.other)), opponent, role.other, world)
     pursuer, evader = (mine, theirs) if role == Role.PURSUER else (theirs, mine)
     key = address(0, 0, Purpose.EVALUATE)
-    return measures(play(world, first, pursuer, evader, key), world.config.dt_s)
+    judges = {} if learner.feasibility is None else {name: learner.feasibility}
+    games = play(world, first, pursuer, evader, key, config.safety, feasibility=judges)
+    return measures(games, world.config.dt_s)
 
 
 def beside(program: Duel, state: DuelState) -> Measures:

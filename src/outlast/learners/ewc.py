@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from outlast.learners.ppo import PpoConfig, PpoState, log_std
+from outlast.learners.policies import log_std
+from outlast.learners.ppo import PpoConfig, PpoState
 from outlast.nets import ActorCritic, Linear, Mlp
 
 

@@ -13,24 +13,38 @@ from pydantic import Field
 
 from outlast.config import Section
 from outlast.core import Metrics
+from outlast.learners import policies
 from outlast.learners.normalise import Moments, no_moments, normalised, updated
+from outlast.learners.policies import Limits, bounded
 from outlast.learners.returns import explained_variance
 from outlast.learners.shuffle import permutation
 from outlast.nets import ActorCritic, NetworkConfig, actor_critic
+from outlast.safety.feasibility import Feasibility
 
-LOG_2PI = 1.8378770664093453
 KL_SLACK = 1.5
 CHUNK, LEAST_CHUNK = 1024, 128
 ADAM = optax.scale_by_adam(eps=1e-5)
+
+
+class BarrierConfig(Section):
+    """The BarrierNet actor: a mean within tanh, fixed noise, and the safety projection in the policy or behind it."""
+
+    gradient: bool = Field(
+        True, description="project the mean, with its gradient; else only what the world sees is projected"
+    )
+    speed_noise: float = Field(0.6, ge=1e-3, le=10.0, description="noise of the speed; the range is 2")
+    turn_noise: float = Field(0.35, ge=1e-3, le=10.0, description="noise of the turn rate; the range is 2")
 
 
 class PpoConfig(Section):
     """Hyperparameters of one learner."""
 
     network: NetworkConfig = NetworkConfig()
-    distribution: Literal["clipped", "squashed"] = Field(
-        "clipped", description="a Gaussian clipped to the action bounds, or squashed by tanh"
+    distribution: Literal["clipped", "squashed", "beta", "barrier"] = Field(
+        "clipped",
+        description="a Gaussian clipped to the action bounds or squashed by tanh, a Beta in a box, or a BarrierNet",
     )
+    barrier: BarrierConfig = BarrierConfig()
     log_std_initial: float = Field(
         -0.5, ge=-5.0, le=2.0, description="log of the exploration noise at the start"
     )
@@ -67,6 +81,12 @@ class PpoConfig(Section):
 
     def model_post_init(self, context: object) -> None:
         """Refuse settings that would do nothing."""
+        if self.distribution in ("beta", "barrier"):
+            for name in ("log_std_initial", "log_std_min"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} has no effect with distribution = {self.distribution}")
+        if self.distribution != "barrier" and self.barrier != BarrierConfig():
+            raise ValueError(f"barrier has no effect with distribution = {self.distribution}")
         if (self.learning_rate_decay_steps == 0) != (self.learning_rate_final == 1.0):
             raise ValueError(
                 "learning_rate_final and learning_rate_decay_steps belong together: set both, or neither"
@@ -74,13 +94,15 @@ class PpoConfig(Section):
 
 
 class PpoState(eqx.Module):
-    """Everything that one learner changes. `average` follows the network, and plays for it where it is kept."""
+    """Everything that one learner changes. `average` follows the network, and plays for it where it is kept; the
+    shield's classifier of feasibility, where there is one, is trained by whoever sees the role's games."""
 
     network: ActorCritic
     optimiser: optax.OptState
     moments: Moments
     updates: Int[Array, ""]
     average: ActorCritic | None = None
+    feasibility: Feasibility | None = None
 
     @property
     def playing(self) -> ActorCritic:
@@ -101,6 +123,8 @@ class Batch(eqx.Module):
     values: Float[Array, " N"]
     advantages: Float[Array, " N"]
     returns: Float[Array, " N"]
+    limits: Float[Array, "L N"] | None = None
+    """What safety told the policy when it acted, where its distribution depends on that."""
 
 
 class Choice(eqx.Module):
@@ -110,14 +134,19 @@ class Choice(eqx.Module):
     action: Float[Array, "A B"]
     log_probability: Float[Array, " B"]
     value: Float[Array, " B"]
+    limits: Float[Array, "L B"] | None = None
 
 
 def new_learner(key: Key[Array, ""], n_observations: int, n_actions: int, config: PpoConfig) -> PpoState:
     """Return an untrained learner; with two or more actions the first is the speed."""
     bias = (config.speed_bias,) + (0.0,) * (n_actions - 1) if n_actions > 1 else (0.0,) * n_actions
+    if config.distribution == "beta":
+        bias += tuple(-entry for entry in bias)
     network = actor_critic(
         key, n_observations, config.network, log_std=config.log_std_initial, mean_bias=bias
     )
+    if config.distribution in ("beta", "barrier"):
+        network = eqx.tree_at(lambda n: n.log_std, network, jnp.zeros(0))
     moments = no_moments(n_observations if config.normalise_observations else 0)
     average = network if config.average > 0 else None
     return PpoState(network, ADAM.init(network), moments, jnp.int32(0), average)
@@ -128,30 +157,27 @@ def inputs(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig
     return normalised(observations, state.moments) if config.normalise_observations else observations
 
 
-def bounded(raw: Float[Array, "A B"], config: PpoConfig) -> Float[Array, "A B"]:
-    """Map raw samples into the action bounds [-1, 1]."""
-    return jnp.tanh(raw) if config.distribution == "squashed" else jnp.clip(raw, -1.0, 1.0)
-
-
-def log_std(network: ActorCritic, config: PpoConfig) -> Float[Array, "A 1"]:
-    """Return the log of the exploration noise as a column."""
-    return jnp.maximum(network.log_std, config.log_std_min)[:, None]
-
-
 def choose(
-    state: PpoState, observations: Float[Array, "D B"], noise: Float[Array, "A B"], config: PpoConfig
+    state: PpoState,
+    observations: Float[Array, "D B"],
+    noise: Float[Array, "Z B"],
+    config: PpoConfig,
+    limits: Limits = None,
 ) -> Choice:
     """Sample actions with given standard normal noise."""
     mean, value = state.network(inputs(state, observations, config))
-    scale = log_std(state.network, config)
-    raw = mean + jnp.exp(scale) * noise
-    log_probability = -jnp.sum(0.5 * noise**2 + scale + 0.5 * LOG_2PI, axis=0)
-    return Choice(raw, bounded(raw, config), log_probability, value)
+    raw, log_probability = policies.sampled(state.network, mean, noise, limits, config)
+    return Choice(raw, bounded(raw, config), log_probability, value, limits)
 
 
-def greedy(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, "A B"]:
-    """Return the mean action of each column."""
-    return bounded(state.network.act(inputs(state, observations, config)), config)
+def greedy(
+    state: PpoState, observations: Float[Array, "D B"], config: PpoConfig, limits: Limits = None
+) -> Float[Array, "A B"]:
+    """Return the typical action of each column: the mean of a Gaussian, about the median of a Beta."""
+    heads = state.network.mean.bias.shape[0]
+    n_actions = heads // 2 if config.distribution == "beta" else heads
+    noise = jnp.zeros((policies.noise_size(n_actions, config), observations.shape[1]))
+    return choose(state, observations, noise, config, limits).action
 
 
 def values(state: PpoState, observations: Float[Array, "D B"], config: PpoConfig) -> Float[Array, " B"]:
@@ -203,10 +229,11 @@ def learn(
         "stopped_early": stopped.astype(jnp.float32),
         "explained_variance": explained_variance(batch.values, batch.returns),
         "learning_rate": rate,
-        "noise": jnp.mean(jnp.exp(log_std(network, config))),
+        "noise": policies.spread(network, batch.observations, config),
     }
     count = state.updates + jnp.sum(applied).astype(jnp.int32)
-    return PpoState(network, optimiser, state.moments, count, _averaged(state, network, config)), metrics
+    average = _averaged(state, network, config)
+    return PpoState(network, optimiser, state.moments, count, average, state.feasibility), metrics
 
 
 def _averaged(state: PpoState, network: ActorCritic, config: PpoConfig) -> ActorCritic | None:
@@ -219,13 +246,15 @@ def _averaged(state: PpoState, network: ActorCritic, config: PpoConfig) -> Actor
 def _packed(batch: Batch) -> Float[Array, "N C"]:
     """Pack a batch into rows, so that a minibatch is one gather."""
     scalars = (batch.log_probabilities, batch.values, batch.advantages, batch.returns)
-    return jnp.concatenate([batch.observations, batch.actions, jnp.stack(scalars)]).T
+    extra = () if batch.limits is None else (batch.limits,)
+    return jnp.concatenate([batch.observations, batch.actions, jnp.stack(scalars), *extra]).T
 
 
 def _unpacked(rows: Float[Array, "M C"], *, like: Batch) -> Batch:
     n_observations, n_actions = like.observations.shape[0], like.actions.shape[0]
-    observations, actions, scalars = jnp.split(rows.T, (n_observations, n_observations + n_actions))
-    return Batch(observations, actions, *scalars)
+    edges = (n_observations, n_observations + n_actions, n_observations + n_actions + 4)
+    observations, actions, scalars, limits = jnp.split(rows.T, edges)
+    return Batch(observations, actions, *scalars, limits=None if like.limits is None else limits)
 
 
 def _update(
@@ -290,9 +319,8 @@ def _gradient(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[Ac
 def loss(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[Float[Array, ""], Metrics]:
     """Return the clipped surrogate plus value loss minus entropy bonus, and what to watch."""
     mean, value = network(batch.observations)
-    scale = log_std(network, config)
-    z = (batch.actions - mean) * jnp.exp(-scale)
-    log_ratio = -jnp.sum(0.5 * z**2 + scale + 0.5 * LOG_2PI, axis=0) - batch.log_probabilities
+    log_probability, entropy = policies.judged(network, mean, batch.actions, batch.limits, config)
+    log_ratio = log_probability - batch.log_probabilities
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
     policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantages, clipped * batch.advantages))
@@ -301,7 +329,6 @@ def loss(network: ActorCritic, batch: Batch, config: PpoConfig) -> tuple[Float[A
         near = batch.values + jnp.clip(value - batch.values, -config.value_clip, config.value_clip)
         errors = jnp.maximum(errors, (near - batch.returns) ** 2)
     value_loss = jnp.mean(errors)
-    entropy = jnp.sum(scale + 0.5 * (1 + LOG_2PI))
     total = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
     measures = {
         "policy_loss": policy_loss,

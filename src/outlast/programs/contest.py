@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Key
 from outlast.core import Metrics
 from outlast.keys import Purpose, address
 from outlast.learners import ewc, rnd
-from outlast.learners.ppo import PpoState, log_std
+from outlast.learners.policies import log_std
+from outlast.learners.ppo import PpoState
 from outlast.programs.duel_config import DuelConfig
 from outlast.programs.play import NOT_SCRIPTED, WARM, Games, Played, name_of
 from outlast.selfplay import balance as balances
@@ -235,12 +236,14 @@ def evaluation(
     """
     rules = config.selfplay.evaluation
     players = {
-        role: learned_player(learners[name_of(role)], role, world, config.ppo, sampled=rules.sampled)
+        role: learned_player(
+            learners[name_of(role)], role, world, config.ppo, config.safety, sampled=rules.sampled
+        )
         for role in Role
     }
     key = address(0, 0, Purpose.EVALUATE)
     first = starts(world, level, rules.games)
-    games = play(world, first, players[Role.PURSUER], players[Role.EVADER], key)
+    games = play(world, first, players[Role.PURSUER], players[Role.EVADER], key, config.safety)
     seconds = jnp.where(games.captured, games.steps * config.arena.dt_s, 0.0)
     capture_s = jnp.sum(seconds) / jnp.sum(games.captured)
     scores = jnp.zeros(2)
@@ -250,7 +253,7 @@ def evaluation(
             first = starts(world, last, rules.panel_games * len(names))
             theirs = mixed_player(names, role.other, world)
             pair = (players[role], theirs) if role == Role.PURSUER else (theirs, players[role])
-            caught = jnp.mean(play(world, first, *pair, key).captured)
+            caught = jnp.mean(play(world, first, *pair, key, config.safety).captured)
             scores = scores.at[role].set(caught if role == Role.PURSUER else 1 - caught)
     return jnp.mean(games.captured), capture_s, jnp.mean(games.steps), scores
 

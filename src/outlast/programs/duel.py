@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from outlast.core import Metrics
 from outlast.keys import Purpose, address
-from outlast.learners import ewc, ppo, rnd
+from outlast.learners import ewc, policies, ppo, rnd
 from outlast.learners.ppo import Batch, PpoState
 from outlast.learners.returns import advantages
 from outlast.learners.shuffle import permutation
@@ -36,6 +36,8 @@ from outlast.programs.play import (
     needs_draws,
     reset_pool,
 )
+from outlast.safety import feasibility
+from outlast.safety.shield import Tier
 from outlast.selfplay import schedule as schedules
 from outlast.worlds.arena import Arena, ArenaLevel, Outcome, Role, level_of
 from outlast.worlds.arena.scripted import N_DRAWS
@@ -79,6 +81,9 @@ class Duel:
             )
             for role in config.roles
         }
+        for name, learner in learners.items():
+            if config.safety.of(name).classifier:
+                learners[name] = dataclasses.replace(learner, feasibility=feasibility.untrained())
         contest = None
         level = before = level or level_of(config.arena.level)
         if config.learner == "both":
@@ -143,7 +148,8 @@ class Duel:
             )
             level, before = contests.levels(contest, config)
             warm = contest.schedule.warm_left > 0
-        shape = (config.collect.horizon, len(Role), world.action_size, config.collect.worlds)
+        size = policies.noise_size(world.action_size, config.ppo)
+        shape = (config.collect.horizon, len(Role), size, config.collect.worlds)
         if config.learner != "both":
             shape = (shape[0], 1, *shape[2:])
         noise = jax.random.normal(address(*here, Purpose.ACT), shape)
@@ -234,7 +240,18 @@ class Duel:
                 weight = config.selfplay.stabilisers.ewc.weight
                 penalty = functools.partial(ewc.penalty, anchor=contest.anchor, weight=weight)
         key = jax.random.fold_in(address(state.seed, state.iteration, Purpose.SHUFFLE), int(role))
-        return ppo.learn(state.learners[name], batch, key, config=config.ppo, rate=rate, penalty=penalty)
+        learner, metrics = ppo.learn(
+            state.learners[name], batch, key, config=config.ppo, rate=rate, penalty=penalty
+        )
+        return self.with_feasibility(learner, played, name), metrics
+
+    def with_feasibility(self, learner: PpoState, played: Played, name: str) -> PpoState:
+        """Let the classifier of a role's shield, where it has one, learn from what the shield met."""
+        if learner.feasibility is None:
+            return learner
+        done = played.shields[name]
+        model = feasibility.learned(learner.feasibility, flat(done.features), done.infeasible.ravel())
+        return dataclasses.replace(learner, feasibility=model)
 
     def batch(self, played: Played, name: str, last_value: Array, bonus: Array | float) -> Batch:
         """Lay out one side's samples with their advantages."""
@@ -260,6 +277,7 @@ class Duel:
             values=side.value.ravel(),
             advantages=gains.ravel(),
             returns=(gains + side.value).ravel(),
+            limits=None if side.limits is None else flat(side.limits),
         )
 
     def bonus(self, contest: Contest | None, side: Side, name: str) -> Array | float:
@@ -303,6 +321,7 @@ class Duel:
         }
         for name, total in played.returns.items():
             metrics["episode/return" if len(played.returns) == 1 else f"episode/{name}_return"] = mean(total)
+        metrics |= shield_metrics(played)
         if self.config.learner != "both":
             for index, name in enumerate(self.config.scripted_shares(self.config.roles[0].other)):
                 met = played.opponent == index
@@ -330,11 +349,41 @@ class Duel:
 
     def policies(self, state: DuelState) -> dict[str, PyTree]:
         """Return what is needed to play, by role: no optimiser, no games."""
-        return {name: {"network": s.playing, "moments": s.moments} for name, s in state.learners.items()}
+        found = {}
+        for name, learner in state.learners.items():
+            found[name] = {"network": learner.playing, "moments": learner.moments}
+            if learner.feasibility is not None:
+                found[name]["feasibility"] = learner.feasibility
+        return found
 
     def players(self, policies: PyTree) -> dict[str, PpoState]:
         """Return learners that can play, from a light policy file."""
         return {
-            name: PpoState(mine["network"], (), mine["moments"], jnp.int32(0))
+            name: PpoState(
+                mine["network"], (), mine["moments"], jnp.int32(0), feasibility=mine.get("feasibility")
+            )
             for name, mine in policies.items()
         }
+
+
+def shield_metrics(played: Played) -> Metrics:
+    """Say how often each shield stepped in, by how much and by which tier, and what its robot touched even so.
+
+    Rates are shares of steps, sizes means over all steps, tiers and contacts counts.
+    """
+    metrics: Metrics = {}
+    for name, done in played.shields.items():
+        change = jnp.abs(done.applied - done.chosen)
+        tiers = {f"{tier.name.lower()}": jnp.sum(done.tier == tier) for tier in Tier if tier != Tier.FREE}
+        touched = {kind: jnp.sum(getattr(played.contacts, f"{name}_{kind}")) for kind in ("wall", "obstacle")}
+        found = {
+            "intervention_rate": jnp.mean(done.tier != Tier.FREE),
+            "infeasible_rate": jnp.mean(done.infeasible),
+            "speed_change_mps": jnp.mean(change[:, 0]),
+            "turn_change_radps": jnp.mean(change[:, 1]),
+            "least_margin_m": jnp.min(done.margin_m),
+            **tiers,
+            **{f"{kind}_contacts": count for kind, count in touched.items()},
+        }
+        metrics |= {f"shield/{name}/{measure}": value for measure, value in found.items()}
+    return metrics

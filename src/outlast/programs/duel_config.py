@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 
 from outlast.config import RunSection, Section
 from outlast.learners.ppo import PpoConfig
+from outlast.safety.barrier import gamma_of
+from outlast.safety.config import SafetyConfig, ShieldConfig
 from outlast.selfplay.config import SelfPlayConfig
 from outlast.selfplay.curriculum import last_level, stage_table
 from outlast.worlds.arena import ArenaConfig, LevelConfig, Role, scripted
@@ -59,6 +61,7 @@ class DuelConfig(Section):
     arena: ArenaConfig = ArenaConfig()
     collect: CollectConfig = CollectConfig()
     ppo: PpoConfig = PpoConfig()
+    safety: SafetyConfig = SafetyConfig()
     selfplay: SelfPlayConfig = SelfPlayConfig()
     run: RunSection = RunSection()
 
@@ -76,7 +79,54 @@ class DuelConfig(Section):
                     f"ppo.minibatches = {self.ppo.minibatches} does not divide the {rows} samples of the "
                     f"{role.name.lower()} (its worlds x collect.horizon)"
                 )
+        for role in Role:
+            self._check_shield(role, self.safety.of(role.name.lower()))
+        self._check_distribution()
         return self
+
+    def _check_shield(self, role: Role, shield: ShieldConfig) -> None:
+        name = f"safety.{role.name.lower()}"
+        if not shield.acts:
+            return
+        gamma = gamma_of(shield.kappa_per_s, dt_s=self.arena.dt_s)
+        if gamma > 1:
+            raise ValueError(
+                f"{name}.kappa_per_s = {shield.kappa_per_s}: gamma = kappa x dt = {gamma:g} is above 1, "
+                "which lets a robot overshoot"
+            )
+        if role == Role.PURSUER and shield.separation_m >= self.arena.level.capture_radius_m:
+            raise ValueError(
+                f"{name}.separation_m = {shield.separation_m} forbids every capture at "
+                f"arena.level.capture_radius_m = {self.arena.level.capture_radius_m}"
+            )
+        alone = self.roles == (role,)
+        if shield.classifier and not alone:
+            raise ValueError(
+                f"{name}.classifier needs learner = {role.name.lower()}, from whose games it learns"
+            )
+        if shield.reward.pays and role not in self.roles:
+            raise ValueError(f"{name}.reward has no effect with learner = {self.learner}")
+        if shield.bounds != "nominal" and not (alone and self.ppo.distribution == "beta"):
+            raise ValueError(
+                f"{name}.bounds = {shield.bounds} needs ppo.distribution = beta and learner = {role.name.lower()}"
+            )
+
+    def _check_distribution(self) -> None:
+        kind = self.ppo.distribution
+        if kind not in ("beta", "barrier"):
+            return
+        if self.learner == "both":
+            raise ValueError(f"ppo.distribution = {kind} needs one role that learns: pools keep Gaussians")
+        shield = self.safety.of(self.learner)
+        if self.arena.fixed_speed and (kind == "barrier" or shield.bounds != "nominal"):
+            raise ValueError(
+                f"ppo.distribution = {kind} steers and brakes: it needs arena.fixed_speed = false"
+            )
+        if kind == "barrier" and shield.when not in ("training", "always"):
+            raise ValueError(
+                f"ppo.distribution = barrier needs safety.{self.learner}.when = training or always: its noise is "
+                "added after the projection"
+            )
 
     def _check_opponents(self) -> None:
         if self.selfplay != SelfPlayConfig():

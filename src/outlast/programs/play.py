@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from outlast.learners import ppo
+from outlast.learners import policies, ppo
 from outlast.learners.ppo import PpoState
 from outlast.programs.duel_config import DuelConfig
+from outlast.safety.reward import safety_reward
+from outlast.safety.shield import Applied, limits_of, shielded
 from outlast.selfplay.league import Bench, bench_action
 from outlast.worlds.arena import Arena, ArenaLevel, ArenaState, Commands, Role, scripted
+from outlast.worlds.arena.state import Contacts, Turn
 
 NOT_SCRIPTED, WARM = -1, -2
 
@@ -39,6 +42,7 @@ class Side(eqx.Module):
     value: Float[Array, " L"]
     reward: Float[Array, " L"]
     final_value: Float[Array, " L"]
+    limits: Float[Array, "X L"] | None
 
 
 class Played(eqx.Module):
@@ -53,6 +57,9 @@ class Played(eqx.Module):
     episode_steps: Int[Array, " B"]
     returns: dict[str, Float[Array, " B"]]
     start_distance_m: Float[Array, " B"]
+    shields: dict[str, Applied] = eqx.field(default_factory=dict)
+    """By role, what its shield was told and what it let through; empty where none acts."""
+    contacts: Contacts | None = None
 
     @property
     def ended(self) -> Bool[Array, " B"]:
@@ -123,7 +130,9 @@ def commands_of(
     live, past, name = config.blocks.live(role), config.blocks.past(role), name_of(role)
     actions, choice = [], None
     if role in config.roles:
-        choice = ppo.choose(cast.learners[name], seen[:, live], noise[:, live], config.ppo)
+        there = jax.tree.map(lambda leaf: leaf[..., live], games.arena)
+        limits = policies.limits_of(there, role, config.arena, config.ppo, config.safety)
+        choice = ppo.choose(cast.learners[name], seen[:, live], noise[:, live], config.ppo, limits)
         actions.append((live.start, choice.action))
     n_past = past.stop - past.start
     if n_past and name in cast.benches:
@@ -178,6 +187,39 @@ def needs_draws(config: DuelConfig) -> bool:
     return warm or any("random" in config.scripted_shares(role) for role in Role)
 
 
+def guarded_commands(
+    config: DuelConfig, games: Games, cast: Cast, role: Role, commands: tuple[Array, Array]
+) -> tuple[tuple[Array, Array], Applied | None]:
+    """Pass one role's commands through its shield, where it acts in training."""
+    shield, name = config.safety.active(name_of(role), "training"), name_of(role)
+    if shield is None:
+        return commands, None
+    feasibility = cast.learners[name].feasibility if name in cast.learners else None
+    done = shielded(games.arena, *commands, role, shield, config.arena, feasibility)
+    return (done.applied[0], done.applied[1]), done
+
+
+def rewards_of(config: DuelConfig, games: Games, turn: Turn, shields: dict[str, Applied]) -> dict[str, Array]:
+    """Return what each role is paid for a step: by the game, and for its safety."""
+    rewards = {"pursuer": turn.pursuer_reward, "evader": turn.evader_reward}
+    for name, done in shields.items():
+        if config.safety.of(name).reward.pays:
+            role = Role[name.upper()]
+            top = jax.vmap(lambda a, r=role: limits_of(a, r, config.arena)[1], in_axes=-1, out_axes=-1)
+            rewards[name] += safety_reward(done, top(games.arena), config.safety.of(name).reward)
+    return rewards
+
+
+def final_values(
+    config: DuelConfig, world: Arena, arena: ArenaState, cast: Cast, role: Role, choice: ppo.Choice
+) -> Float[Array, " L"]:
+    """Return a learner's values of the states that a step led to, where a time limit is to be bridged by them."""
+    if config.arena.timeout != "truncates":
+        return choice.value
+    last = observations(world, arena, role)[:, config.blocks.live(role)]
+    return ppo.values(cast.learners[name_of(role)], last, config.ppo)
+
+
 def advance(
     config: DuelConfig,
     world: Arena,
@@ -188,28 +230,31 @@ def advance(
     draws: Array,
 ) -> tuple[Games, Played]:
     """Let both sides act in every game; the games returned hold the true successors."""
-    (pursuer, p_choice), (evader, e_choice) = (
-        commands_of(config, world, games, seen.get(name_of(role)), cast, role, noise[role], draws)
-        for role in Role
-    )
-    arena, turn = jax.vmap(world.step, in_axes=-1, out_axes=-1)(games.arena, Commands(*pursuer, *evader))
-    rewards = {"pursuer": turn.pursuer_reward, "evader": turn.evader_reward}
+    commands, choices, shields = [], {}, {}
+    for role in Role:
+        name = name_of(role)
+        told, choices[name] = commands_of(
+            config, world, games, seen.get(name), cast, role, noise[role], draws
+        )
+        told, done = guarded_commands(config, games, cast, role, told)
+        commands += told
+        if done is not None:
+            shields[name] = done
+    arena, turn = jax.vmap(world.step, in_axes=-1, out_axes=-1)(games.arena, Commands(*commands))
+    rewards = rewards_of(config, games, turn, shields)
     returns = {name: total + rewards[name] for name, total in games.returns.items()}
     sides = {}
-    for role, choice in ((Role.PURSUER, p_choice), (Role.EVADER, e_choice)):
-        if choice:
-            live, name = config.blocks.live(role), name_of(role)
-            final_value = choice.value
-            if config.arena.timeout == "truncates":
-                last = observations(world, arena, role)[:, live]
-                final_value = ppo.values(cast.learners[name], last, config.ppo)
+    for role in Role:
+        live, name = config.blocks.live(role), name_of(role)
+        if choice := choices[name]:
             sides[name] = Side(
                 observation=seen[name][:, live],
                 raw=choice.raw,
                 log_probability=choice.log_probability,
                 value=choice.value,
                 reward=rewards[name][live],
-                final_value=final_value,
+                final_value=final_values(config, world, arena, cast, role, choice),
+                limits=choice.limits,
             )
     played = Played(
         sides=sides,
@@ -221,6 +266,8 @@ def advance(
         episode_steps=arena.step,
         returns=returns,
         start_distance_m=games.start_distance_m,
+        shields=shields,
+        contacts=turn.contacts if shields else None,
     )
     after = Games(arena, games.opponent, games.slot, returns, games.start_distance_m)
     return after, played

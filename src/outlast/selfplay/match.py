@@ -13,13 +13,27 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from outlast.keys import Purpose, address
-from outlast.learners import ppo
+from outlast.learners import policies, ppo
 from outlast.learners.ppo import PpoConfig, PpoState
+from outlast.safety.config import SafetyConfig
+from outlast.safety.feasibility import Feasibility
+from outlast.safety.shield import Applied, Tier, clearances, shielded
 from outlast.worlds.arena import Arena, ArenaLevel, ArenaState, Commands, Outcome, Role
 from outlast.worlds.arena.scripted import N_DRAWS, Policy, panel
 
 STARTS_SEED = 2**31 - 1
 Player = Callable[[ArenaState, Key[Array, ""]], tuple[Float[Array, " B"], Float[Array, " B"]]]
+UNGUARDED = SafetyConfig()
+
+
+class Guard(eqx.Module):
+    """What the shield of one role did in each game, and how near its robot came to touching; sums over steps."""
+
+    interventions: Int[Array, " B"]
+    infeasible_steps: Int[Array, " B"]
+    speed_change_mps: Float[Array, " B"]
+    turn_change_radps: Float[Array, " B"]
+    least_clearance_m: Float[Array, " B"]
 
 
 class Games(eqx.Module):
@@ -36,6 +50,8 @@ class Games(eqx.Module):
     pursuer_obstacle_steps: Int[Array, " B"]
     evader_wall_steps: Int[Array, " B"]
     evader_obstacle_steps: Int[Array, " B"]
+    guards: dict[str, Guard] = eqx.field(default_factory=dict)
+    """By role, where the games are watched for safety."""
 
     @property
     def captured(self) -> Bool[Array, " B"]:
@@ -80,15 +96,23 @@ def mixed_player(names: tuple[str, ...], role: Role, world: Arena) -> Player:
 
 
 def learned_player(
-    learner: PpoState, role: Role, world: Arena, config: PpoConfig, *, sampled: bool | Array = False
+    learner: PpoState,
+    role: Role,
+    world: Arena,
+    config: PpoConfig,
+    safety: SafetyConfig = UNGUARDED,
+    *,
+    sampled: bool | Array = False,
 ) -> Player:
     """Return a learned policy as a player: its mean action, or a sample."""
     learner = dataclasses.replace(learner, network=learner.playing)
 
     def act(arena: ArenaState, key: Key[Array, ""]) -> tuple[Array, Array]:
         seen = jax.vmap(lambda a: world.observe(a, role), in_axes=-1, out_axes=-1)(arena)
-        noise = jax.random.normal(key, (world.action_size, seen.shape[1])) * sampled
-        action = ppo.choose(learner, seen, noise, config).action
+        size = policies.noise_size(world.action_size, config)
+        noise = jax.random.normal(key, (size, seen.shape[1])) * sampled
+        limits = policies.limits_of(arena, role, world.config, config, safety)
+        action = ppo.choose(learner, seen, noise, config, limits).action
         return jax.vmap(lambda a, level: world.command(a, level, role), in_axes=-1, out_axes=-1)(
             action, arena.level
         )
@@ -96,8 +120,18 @@ def learned_player(
     return act
 
 
-def play(world: Arena, first: ArenaState, pursuer: Player, evader: Player, key: Key[Array, ""]) -> Games:
-    """Play every game to its end."""
+def play(
+    world: Arena,
+    first: ArenaState,
+    pursuer: Player,
+    evader: Player,
+    key: Key[Array, ""],
+    safety: SafetyConfig = UNGUARDED,
+    *,
+    feasibility: dict[str, Feasibility] | None = None,
+    watched: bool = False,
+) -> Games:
+    """Play every game to its end, through the shields that act in evaluation; `watched` also measures safety."""
     n = first.step.shape[0]
     none = jnp.zeros(n, jnp.int32)
     games = Games(
@@ -112,6 +146,7 @@ def play(world: Arena, first: ArenaState, pursuer: Player, evader: Player, key: 
         pursuer_obstacle_steps=none,
         evader_wall_steps=none,
         evader_obstacle_steps=none,
+        guards={role.name.lower(): _first_guard(first, role, world) for role in Role} if watched else {},
     )
     limit = jnp.max(first.level.max_steps)
 
@@ -122,13 +157,67 @@ def play(world: Arena, first: ArenaState, pursuer: Player, evader: Player, key: 
     def step(carry: tuple) -> tuple:
         arena, games, t = carry
         keys = jax.random.split(jax.random.fold_in(key, t))
-        commands = Commands(*pursuer(arena, keys[0]), *evader(arena, keys[1]))
+        told = {Role.PURSUER: pursuer(arena, keys[0]), Role.EVADER: evader(arena, keys[1])}
+        done = guarded(world, arena, told, safety, feasibility or {})
+        commands = Commands(
+            *(c for role in Role for c in (done[role].applied if role in done else told[role]))
+        )
         after, turn = jax.vmap(world.step, in_axes=-1, out_axes=-1)(arena, commands)
         running = games.outcome == Outcome.RUNNING
         arena = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, arena)
-        return arena, _tallied(games, after, turn, running, world.config.dt_s), t + 1
+        games = _tallied(games, after, turn, running, world.config.dt_s)
+        guards = {
+            name: _guarded(guard, Role[name.upper()], done, after, running, world)
+            for name, guard in games.guards.items()
+        }
+        return arena, dataclasses.replace(games, guards=guards), t + 1
 
     return jax.lax.while_loop(unfinished, step, (first, games, jnp.int32(0)))[1]
+
+
+def guarded(
+    world: Arena,
+    arena: ArenaState,
+    told: dict[Role, tuple[Array, Array]],
+    safety: SafetyConfig,
+    feasibility: dict[str, Feasibility],
+) -> dict[Role, Applied]:
+    """Pass the commands of each role through its shield, for the roles that have one in evaluation."""
+    done = {}
+    for role in Role:
+        name = role.name.lower()
+        if shield := safety.active(name, "evaluation"):
+            done[role] = shielded(arena, *told[role], role, shield, world.config, feasibility.get(name))
+    return done
+
+
+def _first_guard(first: ArenaState, role: Role, world: Arena) -> Guard:
+    none = jnp.zeros(first.step.shape[0], jnp.int32)
+    clear = jax.vmap(lambda a: jnp.min(clearances(a, role, world.config)), in_axes=-1, out_axes=-1)(first)
+    return Guard(none, none, jnp.zeros_like(clear), jnp.zeros_like(clear), clear)
+
+
+def _guarded(
+    guard: Guard,
+    role: Role,
+    done: dict[Role, Applied],
+    after: ArenaState,
+    running: Bool[Array, " B"],
+    world: Arena,
+) -> Guard:
+    clear = jax.vmap(lambda a: jnp.min(clearances(a, role, world.config)), in_axes=-1, out_axes=-1)(after)
+    least = jnp.where(running, jnp.minimum(guard.least_clearance_m, clear), guard.least_clearance_m)
+    if role not in done:
+        return dataclasses.replace(guard, least_clearance_m=least)
+    one = done[role]
+    change = jnp.abs(one.applied - one.chosen) * running
+    return Guard(
+        interventions=guard.interventions + (running & (one.tier != Tier.FREE)),
+        infeasible_steps=guard.infeasible_steps + (running & one.infeasible),
+        speed_change_mps=guard.speed_change_mps + change[0],
+        turn_change_radps=guard.turn_change_radps + change[1],
+        least_clearance_m=least,
+    )
 
 
 def _tallied(games: Games, after: ArenaState, turn, running: Bool[Array, " B"], dt_s: float) -> Games:
@@ -146,6 +235,7 @@ def _tallied(games: Games, after: ArenaState, turn, running: Bool[Array, " B"], 
         pursuer_obstacle_steps=games.pursuer_obstacle_steps + (running & touched.pursuer_obstacle),
         evader_wall_steps=games.evader_wall_steps + (running & touched.evader_wall),
         evader_obstacle_steps=games.evader_obstacle_steps + (running & touched.evader_obstacle),
+        guards=games.guards,
     )
 
 
