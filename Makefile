@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export NPROC ?= 1
+# Test files run side by side, each process on one thread.
+TEST_WORKERS ?= 2
 
 .PHONY: demo test slow bench lint type format docs install install-dev clean
 
@@ -14,7 +16,7 @@ demo: install
 	$(BIN)/outlast verify runs/demo
 
 test: install-dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist loadfile
 
 slow: install-dev
 	$(BIN)/python -m pytest -m slow

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_INTEGER_BITS = 1024
@@ -83,10 +84,11 @@ def read_preset(name: str) -> dict[str, Any]:
     return read_toml(text, source=f"preset {name}")
 
 
-def about_preset(name: str) -> str:
-    """Return what a preset says of itself in its first line, a comment."""
-    text = resources.files("outlast.presets").joinpath(f"{name}.toml").read_text()
-    return text.partition("\n")[0].removeprefix("#").strip()
+def about(folder: str) -> dict[str, str]:
+    """Return what each TOML file of a folder of the package says of itself in its first line, a comment."""
+    files = [f for f in resources.files("outlast").joinpath(folder).iterdir() if f.name.endswith(".toml")]
+    lines = {f.name[:-5]: f.read_text().partition("\n")[0] for f in sorted(files, key=lambda f: f.name[:-5])}
+    return {name: line.removeprefix("#").strip() for name, line in lines.items()}
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -140,11 +142,14 @@ def fields(model: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def defaults(model: type[Section]) -> dict[str, Any]:
-    """Return what a model holds where nothing is set."""
+    """Return what a model holds where nothing is set; a field without a default is left out."""
     document: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         inner = _section_of(info.annotation)
-        document[name] = info.default if inner is None else defaults(inner)
+        if inner is not None:
+            document[name] = defaults(inner)
+        elif not info.is_required():
+            document[name] = to_jsonable_python(info.get_default())
     return document
 
 

@@ -55,20 +55,32 @@ class Mlp(eqx.Module):
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True, default=False)
 
     def __call__(self, columns: Float[Array, "n_in B"]) -> Float[Array, "n_out B"]:
         """Map each column."""
         for layer in self.layers:
-            columns = ACTIVATIONS[self.activation](layer(columns))
+            columns = layer(columns)
+            if self.layer_norm:
+                columns = standardised(columns)
+            columns = ACTIVATIONS[self.activation](columns)
         return columns
 
 
-def mlp(key: Key[Array, ""], n_in: int, hidden: tuple[int, ...], activation: str) -> Mlp:
+def standardised(columns: Float[Array, "n B"]) -> Float[Array, "n B"]:
+    """Return each column with zero mean and unit variance."""
+    centred = columns - jnp.mean(columns, axis=0)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=0) + 1e-5)
+
+
+def mlp(
+    key: Key[Array, ""], n_in: int, hidden: tuple[int, ...], activation: str, *, layer_norm: bool = False
+) -> Mlp:
     """Return hidden layers with orthogonal weights."""
     sizes = (n_in, *hidden)
     keys = jax.random.split(key, max(len(hidden), 1))
     layers = [linear(k, a, b, gain=2**0.5) for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=False)]
-    return Mlp(tuple(layers), activation)
+    return Mlp(tuple(layers), activation, layer_norm)
 
 
 class ActorCritic(eqx.Module):

@@ -19,15 +19,16 @@ SETTINGS = {"checkpoint_iterations": 1, "keep_last": 3}
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """Give the runs that nobody has killed, by budget."""
+    """Give the runs that nobody has killed, by budget and name."""
     kept = {}
 
-    def run(iterations=ITERATIONS):
-        if iterations not in kept:
-            kept[iterations] = tmp_path_factory.mktemp("straight") / "run"
-            create(kept[iterations], config := config_of("chase", iterations))
-            go_on(kept[iterations], config)
-        return result(kept[iterations])
+    def run(iterations=ITERATIONS, name="chase"):
+        key = (iterations, name)
+        if key not in kept:
+            kept[key] = tmp_path_factory.mktemp("straight") / "run"
+            create(kept[key], config := config_of(name, iterations))
+            go_on(kept[key], config)
+        return result(kept[key])
 
     return run
 
@@ -73,17 +74,23 @@ def kill_at_random(folder, kills, seed):
     return hits
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
-def test_sigkill_at_random_times(straight, tmp_path, kills):
-    iterations = 60 * kills
-    folder = create(tmp_path / "run", config_of("chase", iterations, **SETTINGS))
+SLOW = pytest.mark.slow
+SIGKILLS = [("chase", 5), ("town", 3), ("memory", 3)]
+SIGKILLS += [pytest.param(name, 100, marks=SLOW) for name, _ in SIGKILLS]
+
+
+@pytest.mark.parametrize(("name", "kills"), SIGKILLS)
+def test_sigkill_at_random_times(straight, tmp_path, name, kills):
+    iterations = (60 if name == "chase" else 30) * kills
+    folder = create(tmp_path / "run", config_of(name, iterations, **SETTINGS))
     assert kill_at_random(folder, kills, seed=kills) == kills
     code, _, told = finished("resume", folder, "--quiet")
     assert code == 0, told
-    assert result(folder) == straight(iterations)
+    assert result(folder) == straight(iterations, name)
     assert set(os.listdir(folder)) == {
         *(layout.CHECKPOINTS, layout.POLICIES, layout.METRICS, layout.EVALUATIONS, layout.EVENTS),
         *(layout.CONFIG, layout.SEEDS, layout.DEFAULTS, layout.IDENTITY, "run.lock"),
+        *(() if name == "chase" else (layout.EPISODES,)),
     }
     assert len(checkpoint.iterations(folder / layout.CHECKPOINTS)) <= SETTINGS["keep_last"] + 1
 
@@ -103,10 +110,11 @@ def scenario(folder, attempt=lambda step: step()):
 
 def reached_points(folder):
     """Run the scenario to its end; list the named points it reaches, in order."""
-    names = []
+    names: list[str] = []
+    create(folder, config_of("chase", 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "reached", names.append)
-        scenario(create(folder, config_of("chase", 5)))
+        scenario(folder)
     return names
 
 

@@ -3,11 +3,15 @@
 import itertools
 import shutil
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from outlast import programs
 from outlast.programs.play import WARM
 from outlast.run import checkpoint, layout
 from outlast.run.journal import read
+from outlast.run.leaves import named, restored
 from runs import (
     config_of,
     create,
@@ -19,7 +23,7 @@ from runs import (
     state_of,
 )
 
-LENGTHS = {"chase": 8, "duel": 6, "everything": 14, "bounds": 4, "barrier": 4}
+LENGTHS = {"chase": 8, "duel": 6, "everything": 14, "bounds": 4, "barrier": 4, "town": 10, "memory": 8}
 NAMES = list(LENGTHS)
 
 
@@ -91,11 +95,49 @@ def test_the_cuts_fall_where_it_hurts(trained):
     assert sum(len(set(s["games.arena.level.spawn_max_m"].ravel())) > 1 for s in states) > 0
 
 
+@pytest.mark.parametrize("name", ["town", "memory"])
+def test_saving_what_was_loaded_gives_the_same_bytes(trained, tmp_path, name):
+    kept = trained(name, checkpoint_iterations=1) / layout.CHECKPOINTS
+    program = programs.program_of(config_of(name, LENGTHS[name]))
+    shapes = jax.eval_shape(lambda: jax.lax.map(program.init, jnp.zeros(1, jnp.uint32)))
+    for k in (0, 5, LENGTHS[name]):
+        saved = checkpoint.load(kept / str(k))
+        again = named(restored(saved.leaves, shapes))
+        checkpoint.save(tmp_path, iteration=k, leaves=again, facts=saved.facts)
+        assert checkpoint.load(tmp_path / str(k)).digest == saved.digest
+        assert state_of(kept.parent, k)[1] == (tmp_path / str(k) / checkpoint.STATE).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["town", "memory"])
+def test_the_cuts_of_the_town_fall_where_it_hurts(trained, name):
+    """Mid-life, across changes of stage, retreats and advances, across the event, and while novelty is annealed."""
+    often = trained(name, checkpoint_iterations=1)
+    lines = [line["metrics"] for line in read(often / layout.METRICS)]
+    states = [checkpoint.load(often / layout.CHECKPOINTS / str(k)).leaves for k in range(LENGTHS[name] + 1)]
+    assert sum((s["lives.town.age"] > 0).any() for s in states) >= LENGTHS[name]
+    assert lines[-1]["curriculum/advances"][0] >= 2
+    assert lines[-1]["curriculum/retreats"][0] >= 1
+    assert sum(line["deaths/energy"][0] for line in lines) > 0
+    assert sum(line["deaths/limit"][0] for line in lines) > 0
+    targets = [s["learner.target.head.advantage.weight"].tobytes() for s in states]
+    assert len(set(targets)) >= 3
+    n_lives = sum(line["episodes"][0] for line in lines)
+    assert (often / layout.EPISODES).read_text().count("\n") == n_lives > 50
+    if name == "town":
+        cells = [s["cells"].tobytes() for s in states]
+        assert [a != b for a, b in itertools.pairwise(cells)] == [k == 5 for k in range(LENGTHS[name])]
+        assert len({s["interest.weight"].item() for s in states}) >= 3
+        assert sum(s["replay.priority"].max() > 0 for s in states) >= 5
+    else:
+        assert sum(s["lives.memory"].any() for s in states) >= LENGTHS[name]
+
+
 BESIDE = {"evaluate_every": 3, "tensorboard": True, "checkpoint_iterations": 2}
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("chase", BESIDE), ("everything", BESIDE | {"evaluate_every": 0})]
+    ("name", "options"),
+    [("chase", BESIDE), ("everything", BESIDE | {"evaluate_every": 0}), ("town", BESIDE), ("memory", BESIDE)],
 )
 def test_evaluation_tensorboard_and_cadence_change_no_byte(trained, name, options):
     straight, beside = trained(name), trained(name, **options)
@@ -147,8 +189,8 @@ def test_another_seed_or_another_weight_is_seen(trained):
 
 
 def groups_of(leaves):
-    """Name every group of a state: the parts of the contest and of each learner count for themselves."""
-    depth = {"contest": 2, "learners": 3}
+    """Name every group of a state: the parts of the contest, of the replay and of learners count for themselves."""
+    depth = {"contest": 2, "learners": 3, "learner": 2, "replay": 2}
     return {".".join(name.split(".")[: depth.get(name.split(".")[0], 1)]) for name in leaves}
 
 
@@ -159,6 +201,12 @@ COUNTERS = {"learners.pursuer.updates"}
 CUTS = {
     "chase": dict.fromkeys(["games", "iteration", "seed"], 4)
     | {f"learners.pursuer.{part}": 4 for part in ("moments", "network", "optimiser", "updates")},
+    "town": dict.fromkeys(["lives", "stages", "iteration", "seed", "novelty", "interest", "cells"], 7)
+    | {f"replay.{part}": 7 for part in ("ticks", "priority", "written")}
+    | {f"learner.{part}": 7 for part in ("network", "target", "optimiser", "updates")},
+    "memory": dict.fromkeys(["lives", "stages", "iteration", "seed"], 4)
+    | {f"replay.{part}": 4 for part in ("ticks", "memory", "written")}
+    | {f"learner.{part}": 4 for part in ("network", "target", "optimiser", "updates")},
     "everything": {f"learners.evader.{part}": 9 for part in ("average", "network", "optimiser", "updates")}
     | dict.fromkeys(["games", "iteration"], 9)
     | {
@@ -175,6 +223,9 @@ def test_the_negative_controls_cover_the_state(trained):
         name: groups_of(checkpoint.load(trained(name) / layout.CHECKPOINTS / "0").leaves) for name in CUTS
     }
     assert found["chase"] == set(CUTS["chase"])
+    # Without memory there is nothing to store; without an event the layout never changes.
+    assert found["town"] - {"replay.memory"} == set(CUTS["town"])
+    assert found["memory"] - {"cells"} == set(CUTS["memory"])
     missing = {"seed", "learners.evader.moments", *(g for g in found["everything"] if "pursuer" in g)}
     assert found["everything"] - missing == set(CUTS["everything"])
 

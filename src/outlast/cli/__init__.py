@@ -12,7 +12,7 @@ from outlast import __version__
 from outlast.cli import flags
 
 DONE, BAD_INPUT, REFUSED, INTERRUPTED = 0, 2, 3, 130
-STUDIES = ("calibration", "headline", "ra", "safety")
+STUDIES = ("calibration", "headline", "ra", "residents", "safety")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,11 +56,20 @@ def parser() -> Parser:
     report = commands.add_parser("report", help="write curves, tables and a page", allow_abbrev=False)
     report.add_argument("run", type=Path, nargs="+", metavar="RUN")
     report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: RUN/report)")
+    report.add_argument(
+        "--sqlite",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="also a database of lives (default: DIR/run.sqlite)",
+    )
     report.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     verify = commands.add_parser("verify", help="check every checkpoint of a run", allow_abbrev=False)
     verify.add_argument("run", type=Path, metavar="RUN")
     verify.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    presets = commands.add_parser("presets", help="list the presets, or show one in full", allow_abbrev=False)
+    presets = commands.add_parser(
+        "presets", help="list presets and packs, or show one in full", allow_abbrev=False
+    )
     presets.add_argument("name", nargs="?", metavar="NAME")
     study = commands.add_parser("study", help="regenerate a page of docs/results", allow_abbrev=False)
     study.add_argument("name", choices=STUDIES, metavar="NAME", help=", ".join(STUDIES))

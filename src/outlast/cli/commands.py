@@ -211,6 +211,12 @@ def report(given: argparse.Namespace) -> int:
     from outlast import report as reports
 
     document = reports.report(given.run, given.out)
+    if given.sqlite is not None:
+        from outlast.report.sqlite import export
+
+        file = Path(given.sqlite or (given.out or given.run[0] / "report") / "run.sqlite")
+        export(given.run, file)
+        document["files"].append(str(file))
     if given.json:
         print(json.dumps(document, allow_nan=False))
     else:
@@ -239,19 +245,31 @@ def verify(given: argparse.Namespace) -> int:
 
 
 def presets(given: argparse.Namespace) -> int:
-    """List the presets, or show one with every field it ends up with."""
-    from outlast.config import about_preset, preset_names, read_preset
+    """List the presets and the packs, or show one with everything it ends up with."""
+    from outlast.config import about, read_preset
 
+    packs = about("worlds/town/packs")
     if given.name is None:
-        for name in preset_names():
-            print(f"{name:14} {about_preset(name)}")
+        for name, line in about("presets").items():
+            print(f"{name:14} {line}")
+        print("\npacks of the town (`outlast train town-l1 --set pack=NAME`):")
+        for name, line in packs.items():
+            print(f"{name:14} {line}")
         return DONE
-    read_preset(given.name)
+    is_pack = given.name in packs or given.name.endswith(".toml")
+    if not is_pack:
+        read_preset(given.name)
     prepare()
-    from outlast import programs
-    from outlast.cli.tables import show_preset
+    from outlast.cli.tables import show_pack, show_preset
 
-    show_preset(given.name, programs.from_preset(given.name, []))
+    if is_pack:
+        from outlast.worlds.town import load_pack
+
+        show_pack(given.name, load_pack(given.name))
+    else:
+        from outlast import programs
+
+        show_preset(given.name, programs.from_preset(given.name, []))
     return DONE
 
 
@@ -280,14 +298,16 @@ def study(given: argparse.Namespace) -> int:
         sizes = {"seeds": given.seeds, "steps": given.steps, "workers": workers}
         print(run_study(given.runs / "study-ra", given.out, only=given.only, **sizes))
         return DONE
-    from outlast.evaluate import calibration
+    from outlast.evaluate import calibration, residents
     from outlast.run import disk
 
-    document = calibration.calibration(given.games)
+    source: Any = residents if given.name == "residents" else calibration
+    document = getattr(source, given.name)(given.games)
     given.out.mkdir(parents=True, exist_ok=True)
-    disk.write_atomic(given.out / "calibration.json", json.dumps(document, indent=1).encode() + b"\n")
-    disk.write_atomic(given.out / "calibration.md", calibration.markdown(document).encode())
-    print(given.out / "calibration.md")
+    page = given.out / f"{given.name}.md"
+    disk.write_atomic(page.with_suffix(".json"), json.dumps(document, indent=1).encode() + b"\n")
+    disk.write_atomic(page, source.markdown(document).encode())
+    print(page)
     return DONE
 
 

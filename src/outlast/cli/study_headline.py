@@ -22,6 +22,7 @@ class Row(NamedTuple):
     suites: tuple[str, ...]
 
 
+TOWN = ("town-l0", "town-l05", "town-l1", "town-l2", "town-l3", "town-climb")
 ROWS = (
     Row("chase", "chase", 0, ("panel",)),
     Row("flee", "flee", 0, ("panel",)),
@@ -29,6 +30,7 @@ ROWS = (
     Row("duel", "duel", 0, ("panel", "head-to-head", "cross-play", "exploit")),
     Row("ra1", "ra1", 2_000_000, ("panel", "exploit")),
     Row("ra2", "ra2", 2_000_000, ("panel", "exploit")),
+    *(Row(name, name, 0, ("survival", "economy")) for name in TOWN),
 )
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.evaluate import crossplay, duel_suites, exploit, panel, safety
+from outlast.evaluate import crossplay, duel_suites, exploit, panel, safety, town_suites
 
 Suite = Callable[..., dict[str, Any]]
 
 SUITES: dict[str, dict[str, Suite]] = {
-    "duel": {"panel": panel.panel, "head-to-head": duel_suites.head_to_head, "safety": safety.safety}
+    "duel": {"panel": panel.panel, "head-to-head": duel_suites.head_to_head, "safety": safety.safety},
+    "survive": {"survival": town_suites.survival, "economy": town_suites.economy},
 }
 """What is measured on the newest light policies."""
 STATE_SUITES: dict[str, dict[str, Suite]] = {
@@ -19,4 +20,4 @@ TRAINING_SUITES = frozenset({"exploit"})
 """Suites that train, and so have a budget of steps."""
 OPPONENT_SUITES = frozenset({"safety"})
 """Suites that can also meet the learned opponent of another run."""
-BESIDE: dict[str, Suite] = {"duel": panel.beside}
+BESIDE: dict[str, Suite] = {"duel": panel.beside, "survive": town_suites.beside}

@@ -8,10 +8,13 @@ from outlast.config import BadInput, Section, override, parse_override, read_pre
 from outlast.programs.balance import Balance, BalanceConfig
 from outlast.programs.duel import Duel
 from outlast.programs.duel_config import DuelConfig
+from outlast.programs.survive import Survive
+from outlast.programs.survive_config import SurviveConfig
 
 PROGRAMS: dict[str, tuple[type[Section], type]] = {
     "duel": (DuelConfig, Duel),
     "balance": (BalanceConfig, Balance),
+    "survive": (SurviveConfig, Survive),
 }
 
 

@@ -4,7 +4,7 @@ Where the two sides end up level is a property of the game, so it is measured an
 """
 
 import dataclasses
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +105,7 @@ class Balance:
     """The program of one grid. Its state is the stack of the states of all cells."""
 
     config: BalanceConfig
+    size_fields: ClassVar = "duel.collect.worlds, duel.collect.horizon, the grid"
 
     @property
     def duel(self) -> Duel:

@@ -6,6 +6,7 @@ against their past. Everything that changes is in `DuelState`; randomness is add
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -58,6 +59,7 @@ class Duel:
     """The program of one configuration."""
 
     config: DuelConfig
+    size_fields: ClassVar = "collect.worlds, collect.horizon"
 
     @property
     def world(self) -> Arena:

@@ -12,6 +12,7 @@ from outlast.evaluate.statistics import summary
 from outlast.report import curves
 from outlast.report.contest import CONTEST
 from outlast.report.read import RunRecord, is_quantity
+from outlast.report.town import TOWN
 
 PerSeed = list[float | None] | np.ndarray
 Criterion = Callable[[RunRecord], dict[str, Any] | None]
@@ -97,6 +98,6 @@ def finished(record: RunRecord) -> dict[str, Any] | None:
 GENERAL: tuple[Criterion, ...] = (finite, finished)
 CRITERIA: dict[str, tuple[Criterion, ...]] = {
     "duel": (*(wins(target) for target in TARGETS), *CONTEST, *GENERAL),
-    "survive": GENERAL,
+    "survive": (*TOWN, *GENERAL),
     "balance": GENERAL,
 }

@@ -73,6 +73,27 @@ EVALUATED = (
 )
 """What self-play evaluates inside training."""
 
+LIVES = (
+    Quantity("survival_steps", "Survival", "ticks per life", "episode/steps", "episode", bounds=POSITIVE),
+    Quantity("episode_return", "Return", "reward per life", "episode/return", "episode"),
+    Quantity("greedy_steps", "Survival, greedy", "ticks per life", "beside/survival_steps", "iteration"),
+    Quantity("extrinsic", "Extrinsic reward", "per life, unshaped", "episode/extrinsic", "episode"),
+    Quantity("intrinsic", "Intrinsic reward", "per life, unweighted", "episode/intrinsic", "episode"),
+)
+CHOICE = (
+    Quantity("stage", "Curriculum stage", "stage", "curriculum/stage", "iteration"),
+    Quantity("epsilon", "Epsilon", "share of random actions", "explore/epsilon", "iteration", bounds=RATE),
+    Quantity("curiosity", "Weight of intrinsic reward", "weight", "curiosity/weight", "iteration"),
+    Quantity("choice_entropy", "Entropy of choice", "share of the most", "episode/entropy", "episode"),
+    Quantity("refused", "Refused uses", "per life", "refused", "share", bounds=POSITIVE),
+)
+VALUES = (
+    Quantity("q_mean", "Q, mean", "reward per tick", "learner/q_mean", "iteration"),
+    Quantity("q_std", "Q, spread in a batch", "reward per tick", "learner/q_std", "iteration"),
+    Quantity("td_error", "TD error", "reward per tick", "learner/td_error", "iteration", bounds=POSITIVE),
+)
+"""What is followed in the town: how lives go, how residents choose, what they believe."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -94,6 +115,8 @@ class Curve:
 
 def quantities(record: RunRecord) -> list[Quantity]:
     """List what this run has followed, the capture of each opponent included."""
+    if record.program == "survive":
+        return [quantity for row in town_rows(record) for quantity in row]
     found = [
         q
         for q in (*QUANTITIES, *EVALUATED)
@@ -101,6 +124,27 @@ def quantities(record: RunRecord) -> list[Quantity]:
         if q.metric != "contest/spawn_max_m" or np.ptp(record.metrics[q.metric]) > 0
     ]
     return found + [opponent_quantity(name) for name in opponents(record)]
+
+
+def town_rows(record: RunRecord) -> list[list[Quantity]]:
+    """List what a run in the town has followed, theme by theme; what never moved from zero says nothing."""
+    causes = [name.removeprefix("deaths/") for name in record.metrics if name.startswith("deaths/")]
+    deaths = [death_quantity(cause) for cause in sorted(causes, key=lambda c: (c != "limit", c))]
+    rows = ([*LIVES[:2], *deaths], LIVES[2:], CHOICE, VALUES)
+    unshaped = not np.nansum(np.abs(record.metrics.get("episode/shaping", 0.0)))
+
+    def said(quantity: Quantity) -> bool:
+        if quantity.name == "extrinsic" and unshaped:
+            return False
+        return bool(np.nansum(np.abs(record.metrics.get(quantity.metric, 0.0))))
+
+    return [[quantity for quantity in row if said(quantity)] for row in rows]
+
+
+def death_quantity(cause: str) -> Quantity:
+    """Return the share of lives that one cause has ended."""
+    title = "Reached the limit" if cause == "limit" else f"Died: {cause}"
+    return Quantity(f"deaths/{cause}", title, "share of lives", f"deaths/{cause}", "share", bounds=RATE)
 
 
 def opponents(record: RunRecord) -> list[str]:

@@ -7,6 +7,7 @@ from outlast.evaluate.statistics import bootstrap_iqm, paired_difference
 from outlast.report import curves
 from outlast.report.criteria import criteria
 from outlast.report.read import RunRecord, is_quantity
+from outlast.report.town import town_document
 
 Row = tuple[str, list[dict[str, Any] | None]]
 
@@ -16,14 +17,14 @@ def run_document(record: RunRecord) -> dict[str, Any]:
     return {
         "run": str(record.path),
         "program": record.program,
-        "learner": record.role or None,
+        "learner": record.role or (record.config.get("learner") if record.program == "survive" else None),
         "seeds": record.seeds,
         "steps": int(record.reached.min()),
         "curves": {q.name: curves.final(record, q) for q in curves.quantities(record)},
         "criteria": criteria(record),
         "panel_iqm": panel_iqm(record.evaluations),
         "evaluations": record.evaluations,
-    }
+    } | ({"town": town_document(record)} if record.program == "survive" else {})
 
 
 def panel_iqm(evaluations: dict[str, Any]) -> dict[str, Any] | None:

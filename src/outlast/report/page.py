@@ -3,15 +3,15 @@
 Every text that comes from a run passes through `text`; table cells are HTML that was made here.
 """
 
-import json
-from html import escape
 from importlib import resources
 from itertools import groupby
 from typing import Any
 
 from outlast.report.document import Row, compared, differences, found, interval, number, valued
+from outlast.report.html import bar, table, text, verdict
 from outlast.report.plots import PALETTE, colours
-from outlast.report.read import RunRecord, is_quantity, labels
+from outlast.report.read import RunRecord, flat, is_quantity, labels
+from outlast.report.town_page import town_sections
 
 MAX_EVENTS = 200
 NOTHING = '<p class="muted">Not recorded.</p>'
@@ -38,12 +38,13 @@ def page(records: list[RunRecord], document: dict[str, Any], figure: str) -> str
     parts += ["<h2>Criteria</h2>", criteria_table(runs), "<h2>Learning curves</h2>"]
     parts += [f'<div class="scroll curves">{figure}</div>', CURVES_NOTE]
     parts += [evaluations(*run, alone=len(runs) == 1) for run in runs]
+    parts += [town_sections(*run) for run in runs if run[1].get("town")]
     parts += [last_tenth(run) for run in runs if len(runs) == 1]
     parts += [configuration(records), identity(records), *(events(r) for r in records)]
     return "\n".join(parts) + "\n</main></body></html>\n"
 
 
-CURVES_NOTE = """<p class="note">Lines are gathered into at most 60 bins of steps: captures over episodes, never means
+CURVES_NOTE = """<p class="note">Lines are gathered into at most 60 bins of steps: counts over episodes, never means
 of means. Thin: one seed. Thick: the mean over seeds. Band: its 95 % Student t interval; the seed is the unit of
 replication. Only episodes that have ended are counted, so the first bins hold the short ones. Training episodes
 explore, so an evaluation may score higher.</p>"""
@@ -51,28 +52,13 @@ PAIRED_NOTE = """<p class="note">Differences are paired by seed, with a 95 % t i
 without correction for the number of rows.</p>"""
 
 
-def text(value: Any) -> str:
-    """Escape anything that did not come from this file."""
-    return escape(value if isinstance(value, str) else json.dumps(value), quote=True)
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Write a table of cells that are already HTML."""
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def verdict(passed: bool) -> str:
-    """Write pass or fail so that it does not rest on colour."""
-    return '<span class="pass">✓ pass</span>' if passed else '<span class="fail">✗ fail</span>'
-
-
 def headline(record: RunRecord, run: dict[str, Any], shade: str) -> str:
     """Open with what was trained and what came out of it."""
     seeds, lines = len(record.seeds), run["criteria"]
     passed = sum(line["pass"] for line in lines)
     learns = f" · {text(record.role)} learns" if record.role else ""
+    if record.program == "survive":
+        learns = f" · pack {text(record.config.get('pack'))} · {text(run['learner'])}"
     verdicts = f" · {verdict(passed == len(lines))} {passed} of {len(lines)} criteria" if lines else ""
     top = (
         f'<h1><i class="run" style="background:{shade}"></i>{text(record.name)}</h1><p class="muted">'
@@ -84,6 +70,8 @@ def headline(record: RunRecord, run: dict[str, Any], shade: str) -> str:
         "capture_rate": "capture rate",
         "episode_steps": "episode length, steps",
         "episode_return": "return",
+        "survival_steps": "survival, ticks",
+        "deaths/limit": "lives that reach the limit",
     }
     training = [(f"{names[n]} (last tenth of training)", q) for n, q in run["curves"].items() if n in names]
     iqm = run["panel_iqm"]
@@ -126,29 +114,6 @@ def _compared_row(document: dict[str, Any], row: Row) -> list[str]:
     return cells
 
 
-def bar(quantity: dict[str, Any], bounds: tuple[float, float], shade: str) -> str:
-    """Draw a mean as a bar with its interval and one dot per seed."""
-    low, high = bounds
-
-    def at(value: float) -> float:
-        return round(100 * (value - low) / ((high - low) or 1), 2)
-
-    mean, (left, right) = quantity["mean"], quantity["ci95"]
-    parts = ['<rect class="track" x="0" y="6" width="100%" height="6" rx="3"/>']
-    if mean is not None:
-        start, end = sorted((at(0.0), at(mean)))
-        parts.append(
-            f'<rect class="mean" x="{start}%" y="3" width="{end - start:.2f}%" height="12" fill="{shade}"/>'
-        )
-    if left is not None:
-        parts.append(
-            f'<line class="whisker" x1="{at(left)}%" x2="{at(right)}%" y1="9" y2="9" stroke="{shade}"/>'
-        )
-    dots = [value for value in quantity["per_seed"] if value is not None]
-    parts += [f'<circle class="seed" cx="{at(value)}%" cy="9" r="2.2"/>' for value in dots]
-    return f'<svg class="bar" role="img" aria-label="{valued(quantity)}">{"".join(parts)}</svg>'
-
-
 def evaluations(record: RunRecord, run: dict[str, Any], shade: str, *, alone: bool) -> str:
     """Write what each suite found: quantities as bars, tables as they are."""
     whose = "" if alone else f": {text(record.name)}"
@@ -157,16 +122,23 @@ def evaluations(record: RunRecord, run: dict[str, Any], shade: str, *, alone: bo
         parts.append(f"<h3>{text(suite)}</h3>")
         measures = groupby(found(document, ""), key=lambda pair: pair[0].rpartition("/")[0].strip("/"))
         shown = [(title, bars(title, list(same), shade)) for title, same in measures]
-        parts += [bars_table for title, bars_table in shown if not title or "rate" in title]
-        folded = [bars_table for title, bars_table in shown if title and "rate" not in title]
+        parts += [bars_table for title, bars_table in shown if in_sight(title)]
+        folded = [bars_table for title, bars_table in shown if not in_sight(title)]
         if folded:
             parts.append(
                 f"<details><summary>{len(folded)} more measures</summary>{''.join(folded)}</details>"
             )
         parts += [_rows(key, value) for key, value in document.items() if isinstance(value, list)]
+        if residents := document.get("residents"):
+            parts.append(_rows("Scripted residents", [{"resident": n} | v for n, v in residents.items()]))
     if not run["evaluations"]:
         parts.append(f'<p class="muted">None yet: <code>outlast evaluate {text(str(record.path))}</code></p>')
     return "\n".join(parts)
+
+
+def in_sight(title: str) -> bool:
+    """Tell which measures of a suite are shown at once: whole ones, rates, and the random resident beside them."""
+    return not title or "rate" in title or title == "random"
 
 
 def bars(title: str, quantities: list[tuple[str, dict[str, Any]]], shade: str) -> str:
@@ -232,20 +204,14 @@ def last_tenth(run: tuple[RunRecord, dict[str, Any], str]) -> str:
     return f"<h2>Last tenth of training</h2>{table(['quantity', 'mean', '95 % interval', 'each seed'], rows)}"
 
 
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Write a nested document as dotted paths."""
-    if not isinstance(value, dict) or (path and not value):
-        return {path: value}
-    items = [flat(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items()]
-    return {key: inner for item in items for key, inner in item.items()}
-
-
 def configuration(records: list[RunRecord]) -> str:
     """Write how the runs differ from each other, or one run from the defaults; the rest is folded away."""
     configs = [flat(record.config) for record in records]
     names = [text(name) for name in labels(records)]
     if len(records) == 1 and records[0].defaults:
         configs, names = [flat(records[0].defaults), *configs], ["default", "this run"]
+        # A pack has no default to differ from; all of it is among all fields.
+        configs[0] |= {path: value for path, value in configs[1].items() if path.startswith("town.")}
     paths = sorted({path for config in configs for path in config})
     differing = [path for path in paths if len({text(config.get(path)) for config in configs}) > 1]
 

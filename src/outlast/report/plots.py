@@ -140,17 +140,30 @@ def _boxes(rows: Rows, *, top: float) -> Iterator[tuple[Panel, tuple[float, ...]
 
 def layout(records: list[RunRecord]) -> Rows:
     """Choose the panels, each with its width relative to its row."""
-    names = dict.fromkeys(quantity.name for record in records for quantity in curves.quantities(record))
+    duels = [record for record in records if record.program != "survive"]
+    names = dict.fromkeys(quantity.name for record in duels for quantity in curves.quantities(record))
     panels = [Panel(q.title, q.unit, q) for q in curves.QUANTITIES if q.name in names]
     outcome = [p for p in panels if p.quantity and p.quantity.gathered != "iteration"]
     health = [p for p in panels if p not in outcome]
     evaluated = [Panel(q.title, q.unit, q) for q in curves.EVALUATED if q.name in names]
-    against = list(dict.fromkeys(name for record in records for name in curves.opponents(record)))
+    against = list(dict.fromkeys(name for record in duels for name in curves.opponents(record)))
     met = [_opponent_panel(name, records) for name in against] if len(against) > 1 else []
+    town = _town_panels([record for record in records if record.program == "survive"])
+    rows = [outcome, evaluated, *(met[i : i + 5] for i in range(0, len(met), 5)), health, *town]
+    rows = [row for row in rows if row]
     if any(speeds(record) for record in records):
-        health.append(Panel("Speed", "steps/s per process", None))
-    rows = [outcome, evaluated, *(met[i : i + 5] for i in range(0, len(met), 5)), health]
-    return [[(2 if panel is outcome[0] else 1, panel) for panel in row] for row in rows if row]
+        speed = Panel("Speed", "steps/s per process", None)
+        rows = [*rows[:-1], [*rows[-1], speed]] if rows else [[speed]]
+    return [[(2 if panel is rows[0][0] else 1, panel) for panel in row] for row in rows]
+
+
+def _town_panels(records: list[RunRecord]) -> list[list[Panel]]:
+    """Join the themes of all runs in the town; the order is that of the first."""
+    if not records:
+        return []
+    themes = zip(*(curves.town_rows(record) for record in records), strict=True)
+    rows = [dict.fromkeys(quantity for row in theme for quantity in row) for theme in themes]
+    return [[Panel(q.title, q.unit, q) for q in row] for row in rows]
 
 
 def _opponent_panel(name: str, records: list[RunRecord]) -> Panel:
@@ -191,7 +204,9 @@ def _draw(axes: "Axes", record: RunRecord, panel: Panel, edges: Any, shade: str,
     axes.dataLim.set(limits)
     end = curves.final(record, panel.quantity)["mean"]
     if alone and panel.quantity.gathered == "share" and end is not None:
-        axes.set_title(f"last tenth {end:.2f}", loc="right", fontsize=8.5, color=MUTED, weight="normal")
+        # A narrow panel has room for the number alone beside its title.
+        told = "last tenth " if axes.get_position().width > 0.15 else ""
+        axes.set_title(f"{told}{end:.2f}", loc="right", fontsize=8.5, color=MUTED, weight="normal")
 
 
 def _finish(axes: "Axes", panel: Panel, edges: Any) -> None:

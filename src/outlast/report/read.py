@@ -20,7 +20,10 @@ from outlast.run.errors import Damaged, Refused
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run has left on disk; `metrics` are [iterations, seeds] with NaN where nothing happened."""
+    """What a run has left on disk; `metrics` are [iterations, seeds, ...] with NaN where nothing happened.
+
+    `lives` are the columns of the lives that ended, where the program keeps them; `seed` is one of them.
+    """
 
     path: Path
     config: dict[str, Any]
@@ -32,6 +35,7 @@ class RunRecord:
     metrics: dict[str, np.ndarray]
     events: list[dict[str, Any]]
     evaluations: dict[str, Any]
+    lives: dict[str, np.ndarray]
 
     @property
     def name(self) -> str:
@@ -60,6 +64,7 @@ class Group:
     metrics: dict[str, np.ndarray]
     events: list[dict[str, Any]]
     evaluations: dict[str, Any]
+    lives: dict[str, np.ndarray]
 
 
 def read_run(path: Path) -> RunRecord:
@@ -86,6 +91,7 @@ def read_run(path: Path) -> RunRecord:
         metrics={name: values[:, order] for name, values in _side_by_side(groups, steps).items()},
         events=sorted((e for g in groups for e in g.events), key=lambda event: str(event.get("time", ""))),
         evaluations=_evaluations(path, groups, sorted(seeds)),
+        lives={name: np.concatenate([g.lives[name] for g in groups]) for name in first.lives},
     )
 
 
@@ -115,7 +121,7 @@ def _read_group(path: Path) -> Group:
     lines = _lines(path / "metrics.jsonl")
     try:
         steps = np.array([line["steps"] for line in lines], dtype=np.int64)
-        metrics = _table(lines, len(seeds))
+        metrics = _table(_with_evaluations(lines, _lines(path / "evaluations.jsonl")), len(seeds))
         steps_at = {0: 0} | {line.get("iteration"): line["steps"] for line in lines}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"{path / 'metrics.jsonl'}: not the metrics of {len(seeds)} seeds ({error})") from None
@@ -123,27 +129,46 @@ def _read_group(path: Path) -> Group:
         {"group": path.name, "steps": steps_at.get(event.get("iteration"))} | event
         for event in _lines(path / "events.jsonl")
     ]
-    return Group(path, config, seeds, steps, metrics, events, _read_suites(path))
+    return Group(path, config, seeds, steps, metrics, events, _read_suites(path), read_lives(path))
+
+
+def read_lives(path: Path) -> dict[str, np.ndarray]:
+    """Read the lives that ended in one group as columns; none where the program keeps no record of them."""
+    records = journal.read(path / "episodes.jsonl") if (path / "episodes.jsonl").is_file() else iter(())
+    first = next(records, {})
+    columns = {name: [value] for name, value in first.items()}
+    for record in records:
+        for name, values in columns.items():
+            values.append(record.get(name))
+    return {name: np.array(values, float) for name, values in columns.items()}
+
+
+def _with_evaluations(lines: list[dict[str, Any]], played: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Enter what was evaluated beside training into the lines of its iterations, as `beside/...`."""
+    values = {line["iteration"]: {f"beside/{n}": v for n, v in line["values"].items()} for line in played}
+    return [line | {"metrics": line["metrics"] | values.get(line.get("iteration"), {})} for line in lines]
 
 
 def _table(lines: list[dict[str, Any]], n_seeds: int) -> dict[str, np.ndarray]:
-    names = dict.fromkeys(name for line in lines for name in line["metrics"])
-    table = {name: np.full((len(lines), n_seeds), np.nan) for name in names}
+    table: dict[str, np.ndarray] = {}
     for row, line in enumerate(lines):
         for name, values in line["metrics"].items():
-            table[name][row] = np.array(values, dtype=float)
+            array = np.array(values, dtype=float)
+            if name not in table:
+                table[name] = np.full((len(lines), n_seeds, *array.shape[1:]), np.nan)
+            table[name][row] = array
     return table
 
 
 def _side_by_side(groups: list[Group], steps: np.ndarray) -> dict[str, np.ndarray]:
-    names = dict.fromkeys(name for group in groups for name in group.metrics)
-    missing = [np.full((len(steps), len(group.seeds)), np.nan) for group in groups]
-    merged = {name: [block.copy() for block in missing] for name in names}
-    for place, group in enumerate(groups):
-        rows = np.searchsorted(steps, group.steps)
-        for name, values in group.metrics.items():
-            merged[name][place][rows] = values
-    return {name: np.concatenate(blocks, axis=1) for name, blocks in merged.items()}
+    shapes = {name: values.shape[2:] for group in groups for name, values in group.metrics.items()}
+    merged = {}
+    for name, shape in shapes.items():
+        blocks = [np.full((len(steps), len(group.seeds), *shape), np.nan) for group in groups]
+        for block, group in zip(blocks, groups, strict=True):
+            block[np.searchsorted(steps, group.steps)] = group.metrics.get(name, np.nan)
+        merged[name] = np.concatenate(blocks, axis=1)
+    return merged
 
 
 def _read_suites(path: Path) -> dict[str, Any]:
@@ -165,7 +190,7 @@ def is_quantity(value: Any) -> bool:
 
 def _evaluations(path: Path, groups: list[Group], seeds: list[int]) -> dict[str, Any]:
     """Read every suite of a run, of the whole run where it was evaluated as one, with seeds in order."""
-    whole = Group(path, {}, seeds, np.empty(0), {}, [], _read_suites(path))
+    whole = Group(path, {}, seeds, np.empty(0), {}, [], _read_suites(path), {})
     found: dict[str, Any] = {}
     for suite in dict.fromkeys(suite for group in (whole, *groups) for suite in group.evaluations):
         sources = [whole] if suite in whole.evaluations else groups
@@ -209,6 +234,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Damaged(f"{path}: not a JSON object")
     return document
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Write a nested document as dotted paths."""
+    if not isinstance(value, dict) or (path and not value):
+        return {path: value}
+    items = [flat(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items()]
+    return {key: inner for item in items for key, inner in item.items()}
 
 
 def _finite(text: str) -> float | None:

@@ -57,14 +57,24 @@ def _die_with_parent() -> None:
 
 def _steps_done(parts: list[Path]) -> tuple[int, str]:
     """Read from the ends of the journals how many steps are done, and how training goes."""
-    done, captures, episodes = 0, 0.0, 0.0
+    done, metrics = 0, []
     for part in parts:
         record = _last_record(part / layout.METRICS)
         if record:
             done += record["steps"] * len(layout.seeds_of(part))
-            captures += sum(record["metrics"].get("captures", [0]))
-            episodes += sum(record["metrics"].get("episodes", [0]))
-    return done, f"capture {captures / episodes:.2f}" if episodes else ""
+            metrics.append(record["metrics"])
+    return done, _note(metrics)
+
+
+def _note(metrics: list[dict]) -> str:
+    """Say how the episodes of the last iterations went: the share of captures, or how long lives were."""
+    episodes = sum(sum(found.get("episodes", ())) for found in metrics)
+    if not episodes:
+        return ""
+    if all("captures" in found for found in metrics):
+        return f"capture {sum(sum(found['captures']) for found in metrics) / episodes:.2f}"
+    lives = [zip(found["episodes"], found["episode/steps"], strict=True) for found in metrics]
+    return f"survival {sum(n * (steps or 0.0) for pairs in lives for n, steps in pairs) / episodes:.0f}"
 
 
 def _last_record(path: Path) -> dict | None:

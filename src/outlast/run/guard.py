@@ -26,7 +26,7 @@ class NonFinite(RunProblem):
         """Say where the evidence is and what to do."""
         self.args = (
             f"{self.args[0]}; training stopped, the last good checkpoint is kept, the state and the batch that "
-            f"led there are in {path}; lower ppo.learning_rate or look at the batch",
+            f"led there are in {path}; lower the learning rate or look at the batch",
         )
         return self
 

@@ -12,6 +12,7 @@ from outlast.run import disk
 CONFIG, SEEDS, IDENTITY = "config.json", "seeds.json", "identity.json"
 DEFAULTS, HISTORY = "defaults.json", "history.json"
 METRICS, EVENTS, EVALUATIONS = "metrics.jsonl", "events.jsonl", "evaluations.jsonl"
+EPISODES = "episodes.jsonl"
 CHECKPOINTS, POLICIES, CRASH, TENSORBOARD = "checkpoints", "policies", "crash", "tensorboard"
 
 

@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from outlast.config import Section
 from outlast.evaluate import BESIDE
-from outlast.run import checkpoint, disk, identity, layout
+from outlast.run import checkpoint, disk, episodes, identity, layout
 from outlast.run.checkpoint import Checkpoint, Retention
 from outlast.run.errors import Damaged, NoCheckpoint
 from outlast.run.guard import NonFinite, check_finite, dump
@@ -107,7 +107,8 @@ class Group:
 
     def _open_journals(self, cursors: dict[str, Any]) -> None:
         self.close()
-        for name in (layout.METRICS, layout.EVALUATIONS):
+        lives = (layout.EPISODES,) if self.config.program == "survive" else ()
+        for name in (layout.METRICS, layout.EVALUATIONS, *lives):
             self.journals[name] = Journal.open(self.folder / name, cursors.get(name, START))
         self.journals[layout.EVENTS] = Journal.open(self.folder / layout.EVENTS, None)
 
@@ -126,8 +127,12 @@ class Group:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.journals[layout.EVENTS].append([{"event": event, "time": now, **facts}])
 
-    def record(self, iteration: int, metrics: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Append one iteration to the journal and refuse to go on with numbers that are not finite."""
+    def record(
+        self, iteration: int, metrics: dict[str, np.ndarray], lives: dict[str, np.ndarray]
+    ) -> dict[str, Any]:
+        """Append one iteration to the journals and refuse to go on with numbers that are not finite."""
+        if lives:
+            self.journals[layout.EPISODES].append(episodes.episodes(iteration, lives, self.seeds))
         steps = iteration * self.program.steps_per_iteration
         line = {"iteration": iteration, "steps": steps, "metrics": metrics}
         self.journals[layout.METRICS].append([line])
@@ -231,8 +236,8 @@ def _iterate(group: Group, states: PyTree, iteration: int, stop: StopRequest, op
         while iteration < last and not stop.is_set:
             states, device_metrics = step(states)
             iteration += 1
-            metrics = {name: np.asarray(value) for name, value in device_metrics.items()}
-            line = group.record(iteration, metrics)
+            metrics, lives = episodes.apart({n: np.asarray(v) for n, v in device_metrics.items()})
+            line = group.record(iteration, metrics, lives)
             if history and (seen := history.take(line)):
                 options.tell(f"{group.folder}: {seen}")
             if board:

@@ -20,7 +20,7 @@ def check_memory(program: Any, seeds: int, workers: int) -> int:
     if need > free:
         raise BadInput(
             f"this config needs about {need / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
-            "lower collect.worlds, collect.horizon, the network or --seeds"
+            f"lower {program.size_fields}, the network or --seeds"
         )
     return need
 

@@ -22,7 +22,8 @@ def event_writer(folder: Path, steps_done: int) -> Iterator[Callable[[int, dict[
 
         def write(steps: int, metrics: dict[str, np.ndarray]) -> None:
             for name, values in metrics.items():
-                for place, value in enumerate(np.atleast_1d(values)):
+                # A table, such as the ways between places, is no curve.
+                for place, value in enumerate(values if values.ndim == 1 else ()):
                     if np.isfinite(value):
                         writer.add_scalar(f"{name}/seed-{place}", float(value), steps)
 

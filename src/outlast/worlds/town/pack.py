@@ -34,25 +34,25 @@ MAX_METERS, MAX_PLACES, MAX_RULES = 32, 128, 256
 class Pack(Section):
     """One town. Meters and places keep the order of the file: it is the order of every array."""
 
-    title: str = ""
+    title: str = Field("", description="what lists show beside the name")
     size: int = Field(ge=2, le=MAX_SIZE, description="columns and rows of the grid")
     multi_tick: bool = Field(False, description="places take several ticks and keep opening hours")
     max_steps: int = Field(500, ge=1, le=1_000_000, description="ticks after which a life is cut (truncated)")
     lifespan: int = Field(
         1000, ge=1, le=1_000_000, description="age of retirement (truncates) and of the age input"
     )
-    meters: list[Meter]
-    modulations: list[Modulation] = Field([])
-    cascades: list[Cascade] = Field([])
+    meters: list[Meter] = Field(description="needs and resources, in the order of every array")
+    modulations: list[Modulation] = Field([], description="drains that a low meter makes worse")
+    cascades: list[Cascade] = Field([], description="drains below a threshold, applied in this order")
     cascade_scale: float = Field(1.0, ge=0.0, le=10.0, description="multiplies every cascade strength")
-    deaths: list[Death]
+    deaths: list[Death] = Field(description="conditions of which any one ends the life")
     costs: Costs = Costs()
-    places: list[Place]
+    places: list[Place] = Field(description="what can be used, in the order of every array")
     deployed: list[str] = Field([], description="places that stand in the town; empty for all")
     layout: Layout = Layout()
     observation: Observation = Observation()
     reward: Reward = Reward()
-    stages: list[Stage] = Field([Stage()])
+    stages: list[Stage] = Field([Stage()], description="steps of the curriculum, the easiest first")
 
     @model_validator(mode="before")
     @classmethod

@@ -118,15 +118,17 @@ class Place(Section):
 class Costs(Section):
     """What an action costs in each meter, whatever comes of it: a bump into a wall is a move."""
 
-    move: dict[str, Fraction] = Field({})
-    wait: dict[str, Fraction] = Field({})
-    interact: dict[str, Fraction] = Field({})
+    move: dict[str, Fraction] = Field({}, description="lost by a move, by meter")
+    wait: dict[str, Fraction] = Field({}, description="lost by waiting, by meter")
+    interact: dict[str, Fraction] = Field({}, description="lost by using a place, by meter")
 
 
 class Layout(Section):
     """Where the places stand: given cells, one draw for a run, or a new draw for every life."""
 
-    policy: Literal["fixed", "per_run", "per_episode"] = "per_run"
+    policy: Literal["fixed", "per_run", "per_episode"] = Field(
+        "per_run", description="given cells, one draw for the run, or a draw for every life"
+    )
     cells: dict[str, Pair] = Field({}, description="column and row of each place, for the policy `fixed`")
 
     @model_validator(mode="after")
@@ -139,7 +141,9 @@ class Layout(Section):
 class Observation(Section):
     """What the resident sees; the `s2` layouts are the originals', for comparison."""
 
-    kind: Literal["full", "partial", "s2_full", "s2_partial"] = "full"
+    kind: Literal["full", "partial", "s2_full", "s2_partial"] = Field(
+        "full", description="everything, a window around the resident, or the layouts of the originals"
+    )
     vision: int = Field(2, ge=1, le=8, description="cells seen in each direction when the view is partial")
 
     @model_validator(mode="after")
@@ -206,22 +210,22 @@ REWARD_FIELDS = {
 class Reward(Section):
     """What a tick is worth; see docs/packs.md for the formulas. Shaping and modifiers go with every kind."""
 
-    kind: Literal["interoceptive", "minimum", "weighted", "constant", "baseline", "milestone"] = (
-        "interoceptive"
+    kind: Literal["interoceptive", "minimum", "weighted", "constant", "baseline", "milestone"] = Field(
+        "interoceptive", description="the formula of a tick alive"
     )
-    base: float = Field(1.0, ge=0.0, le=1000.0)
-    meters: list[str] = Field(["energy", "health"])
-    weights: dict[str, float] = Field({})
-    center: float = Field(0.0, ge=0.0, le=1.0)
-    minor_ticks: int = Field(10, ge=1, le=1_000_000)
-    minor: float = Field(0.5, ge=0.0, le=1000.0)
-    major_ticks: int = Field(100, ge=1, le=1_000_000)
-    major: float = Field(5.0, ge=0.0, le=1000.0)
-    death_penalty: float = Field(0.0, ge=0.0, le=1000.0)
+    base: float = Field(1.0, ge=0.0, le=1000.0, description="factor or summand of a tick alive")
+    meters: list[str] = Field(["energy", "health"], description="meters that the formula reads")
+    weights: dict[str, float] = Field({}, description="weight of each meter, for `weighted`")
+    center: float = Field(0.0, ge=0.0, le=1.0, description="level that counts as nothing, for `weighted`")
+    minor_ticks: int = Field(10, ge=1, le=1_000_000, description="ticks between minor milestones")
+    minor: float = Field(0.5, ge=0.0, le=1000.0, description="paid at a minor milestone")
+    major_ticks: int = Field(100, ge=1, le=1_000_000, description="ticks between major milestones")
+    major: float = Field(5.0, ge=0.0, le=1000.0, description="paid at a major milestone, on top")
+    death_penalty: float = Field(0.0, ge=0.0, le=1000.0, description="lost by dying")
     retirement_bonus: float = Field(0.0, ge=0.0, le=1000.0, description="paid at the age of retirement")
     sparse_ticks: int = Field(24, ge=1, le=1_000_000, description="ticks between payments in a sparse level")
-    modifiers: list[Modifier] = Field([])
-    shaping: list[Shaping] = Field([])
+    modifiers: list[Modifier] = Field([], description="factors on the novelty reward, by meter")
+    shaping: list[Shaping] = Field([], description="extra rewards of a tick alive")
 
     @model_validator(mode="after")
     def _fields_are_used(self) -> Self:
