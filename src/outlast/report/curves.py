@@ -143,7 +143,7 @@ def town_rows(record: RunRecord) -> list[list[Quantity]]:
 
 def death_quantity(cause: str) -> Quantity:
     """Return the share of lives that one cause has ended."""
-    title = "Reached the limit" if cause == "limit" else f"Died: {cause}"
+    title = "Survived" if cause == "limit" else f"Died: {cause}"
     return Quantity(f"deaths/{cause}", title, "share of lives", f"deaths/{cause}", "share", bounds=RATE)
 
 
