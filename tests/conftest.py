@@ -1,5 +1,6 @@
 """One thread, one compile cache, warnings as errors: set before anything imports jax."""
 
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import jax
+import pytest
 
 
 def _cache_folder():
@@ -37,3 +39,18 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning"
     )
+
+
+MOST_MAPS = 25_000
+"""Linux lets a process have 65,530 memory maps, and every compiled program takes some: past them, XLA aborts."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs():
+    """Forget compiled programs between files before there are too many; the cache on disk still has them."""
+    yield
+    with open("/proc/self/maps") as maps:
+        full = sum(1 for _ in maps) > MOST_MAPS
+    if full:
+        jax.clear_caches()
+        gc.collect()
