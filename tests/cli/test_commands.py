@@ -219,7 +219,7 @@ def test_the_commands_speak_to_people_too(outlast, run):
     assert "finished" in outlast("report", "kept").out
     listed = outlast("presets")
     assert listed.code == 0 and {"chase", "duel", "flee"} <= {
-        line.split()[0] for line in listed.out.splitlines()
+        line.split()[0] for line in listed.out.splitlines() if line
     }
     shown = outlast("presets", "chase")
     assert shown.code == 0 and "collect.worlds" in shown.out and "flee_away" in shown.out
